@@ -1,5 +1,6 @@
 """The shortest way: plain modules and plain data sets, as a user has them."""
 
+import re
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,13 +12,14 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
+from duck.audits.verdict import Audit
 from duck.errors import BadInput
 from duck.methods import METHODS, Ssd
 from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.predict import accuracy
 from duck.types import Protocols
-from tests.toys import toy_data, toy_net, trained_net
+from tests.toys import RECIPE, toy_data, toy_net, trained_net
 
 
 class HomeMade(nn.Module):
@@ -90,12 +92,15 @@ def test_a_ruined_model_is_the_first_line(
     ruining = Ssd(alpha=0.0, dampening=0.01)
     result = duck.forget(model, digits[0], forget=range(100), test=digits[1], method=ruining)
     kept = result.kept_accuracy
+    assert kept is not None
     assert kept.damaged
     assert kept.original - kept.unlearned > 0.5
     assert str(result).splitlines()[0] == str(kept)
-    assert not duck.forget(
+    allowed = duck.forget(
         model, digits[0], forget=range(100), test=digits[1], method=ruining, max_accuracy_loss=1
-    ).kept_accuracy.damaged
+    ).kept_accuracy
+    assert allowed is not None
+    assert not allowed.damaged
 
 
 def test_a_few_samples_without_unseen_data(
@@ -106,6 +111,7 @@ def test_a_few_samples_without_unseen_data(
     assert result.scores.aus is None
     assert result.forgot
     assert any(note.startswith("No unseen data:") for note in result.notes)
+    assert result.scores.retain is not None
     assert result.scores.retain > 0.95
     assert "No unseen data: no AUS" in str(result)
     assert "duck.audit(result)" not in str(result)
@@ -177,11 +183,13 @@ def test_images_and_a_model_with_logits_in_an_object() -> None:
     data = toy_data()
     result = duck.forget(Wrapped(), data, forget=duck.ForgetClasses([1]))
     assert result.scores.forget_test == 0
+    assert result.scores.retain is not None
     assert result.scores.retain > 0.9
 
 
 def test_uint8_images_are_normalised_by_their_own_statistics() -> None:
     result = duck.forget(trained_net(), Gray(toy_data().train), forget=duck.ForgetClasses([1]))
+    assert result.scores.retain is not None
     assert result.scores.retain > 0.8
     assert result.scores.forget < 0.1
 
@@ -285,3 +293,59 @@ def test_train_seeds_a_factory_as_it_seeds_a_name() -> None:
 
 def test_digits_train_for_thirty_epochs() -> None:
     assert default_recipe("digits", 1400, "none").epochs == 30
+
+
+def calls(audit: Audit) -> list[str]:
+    """The Python calls that a printed audit ends with."""
+    _, steps = str(audit).split("What to do next:")
+    return re.findall("`([^`]*)`", " ".join(steps.split()))
+
+
+def toy_result(request: Any, **options: Any) -> duck.Result:
+    given = {"new_model": toy_net, "recipe": RECIPE, **options}
+    return duck.forget(trained_net(), toy_data(), request, **given)
+
+
+def test_every_call_that_an_audit_suggests_works() -> None:
+    result = toy_result(duck.ForgetRandomClasses(1), seed=1, method="original")
+    audit = duck.audit(result)
+    assert audit.verdict == "not forgotten"
+    found = calls(audit)
+    arguments = [re.findall('(?:method|assure)="([a-z-]*)"', call)[0] for call in found]
+    assert arguments == ["warm-restart", "quick", "retrained"]
+    for call in found:
+        again = eval(call, {"duck": duck, "result": result})
+        assert torch.equal(again.scenario.forget, result.scenario.forget)
+    # Without a verdict the next tier is suggested.
+    quick = duck.audit(again)
+    assert quick.verdict == "no verdict"
+    (call,) = calls(quick)
+    oracle = eval(call, {"duck": duck, "result": again})
+    assert (oracle.tier, oracle.models) == ("oracle", 6)
+    assert oracle.next_steps
+
+
+def test_a_method_that_failed_is_not_suggested_again() -> None:
+    weak = METHODS["warm-restart"](epochs=1, peak=1e-6, fresh_rows=False)  # type: ignore[call-arg]
+    found = calls(duck.audit(toy_result(duck.ForgetClasses([2]), method=weak)))
+    assert len(found) == 2
+    assert not [call for call in found if "warm-restart" in call]
+
+
+def test_the_suggestions_name_what_is_not_known() -> None:
+    request = duck.ForgetClasses([2])
+    unknown = toy_result(request, method="original", recipe=None)
+    found = calls(duck.audit(unknown))
+    assert found
+    assert all("recipe=recipe" in call for call in found)
+    module = calls(duck.audit(trained_net(), unknown.scenario, original=unknown.model))
+    assert all(call.startswith("duck.forget(original, data, ids, ") for call in module)
+    second = duck.forget(toy_result([1, 5, 9]), forget=request, method="original")
+    assert all("earlier_result" in call for call in calls(duck.audit(second)))
+
+
+def test_one_sample_is_not_sent_to_another_tier() -> None:
+    audit = duck.audit(toy_result([1]))
+    assert audit.verdict == "no verdict"
+    assert audit.next_steps
+    assert calls(audit) == []

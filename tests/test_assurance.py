@@ -1,8 +1,10 @@
 """Assured forgetting: what is tried, what is chosen, and on which samples."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -10,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import duck
-from duck.assurance import Assured, AssureOptions, assure
+from duck.artifacts import ArtifactStore
+from duck.assurance import Assured, AssureOptions, assure, describe_size
 from duck.audits.parts import split_for_choice
-from duck.audits.verdict import Limits
+from duck.audits.verdict import Limits, Tier
 from duck.errors import BadInput, Diverged
+from duck.experiment import Training
 from duck.methods.base import METHODS, Method
 from duck.methods.ladder import Candidate, choose_method, ladder
 from duck.methods.presets import default_recipe
@@ -108,6 +112,68 @@ def test_a_method_that_fails_is_recorded_and_the_next_one_is_tried() -> None:
     assert not first.passed
     assert "It cannot run here." in first.reason
     assert assured.assurance.chosen == "retrained"
+
+
+@dataclass
+class SlowRetraining:
+    """Retraining that takes at least some seconds for each model, and counts them."""
+
+    seconds: float
+    trained: int = 0
+
+    def new_model(self) -> nn.Module:
+        time.sleep(self.seconds)
+        self.trained += 1
+        return toy_net()
+
+    def __call__(self, scenario: Scenario) -> Retraining:
+        return Retraining(scenario, trained_net(), self.new_model, RECIPE)
+
+
+def run_within(budget: float, retraining: SlowRetraining, expected: float | None) -> Assured:
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        return unlearn(
+            candidate.method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE
+        )
+
+    return assure(
+        Original(trained_net(), toy_net, RECIPE),
+        class_scenario(),
+        [EXACT, MASK, LAST],
+        unlearn_with,
+        AssureOptions("oracle", budget_seconds=budget),
+        retraining,
+        retraining_seconds=expected,
+    )
+
+
+@pytest.mark.parametrize("expected", [None, 0.01])
+def test_a_budget_stops_before_a_model_to_compare_with(expected: float | None) -> None:
+    retraining = SlowRetraining(0.5)
+    assured = run_within(1.9, retraining, expected)
+    assert 1 <= retraining.trained <= 3
+    assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
+    assert assured.audit is None
+    tried = [(attempt.method, attempt.seconds > 0) for attempt in assured.assurance.attempts]
+    assert tried == [("exact", True), ("mask", False)]
+    assert f"{retraining.trained} of 6" in str(assured.assurance)
+
+
+def test_a_budget_below_the_known_time_of_retraining_trains_no_model() -> None:
+    retraining = SlowRetraining(0.0)
+    assured = run_within(60, retraining, 100)
+    assert retraining.trained == 0
+    assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
+
+
+def test_stored_models_need_no_permission(tmp_path: Path) -> None:
+    training = Training("toy", "toy", RECIPE)
+    store = ArtifactStore(tmp_path)
+    first = Retraining(class_scenario(), trained_net(), toy_net, RECIPE, training, store)
+    assert len(first(2)) == 2
+    again = Retraining(class_scenario(), trained_net(), toy_net, RECIPE, training, store)
+    assert len(again(4, may_train=lambda: False)) == 2
+    assert (len(first.seconds), len(again.seconds)) == (2, 0)
 
 
 def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
@@ -231,12 +297,14 @@ def test_by_the_oracle_tier_a_masked_output_does_not_pass() -> None:
 
 @pytest.mark.slow
 def test_a_budget_ends_with_the_best_so_far() -> None:
-    options = AssureOptions("oracle", models=5, planted=False, budget_seconds=1e-3)
-    assured = run_noisy([MASK, EXACT, LAST], options)
+    options = AssureOptions("oracle", models=5, planted=False, budget_seconds=600)
+    long, longest = replace(EXACT, share=1e9), replace(LAST, share=1e9)
+    assured = run_noisy([MASK, long, longest], options)
     assert not assured.assurance.passed
     assert assured.assurance.chosen == "mask"
     assert assured.audit is None
-    skipped = assured.assurance.attempts[1]
+    audited, skipped = assured.assurance.attempts
+    assert audited.verdict is not None
     assert (skipped.method, skipped.seconds) == ("exact", 0)
 
 
@@ -288,3 +356,79 @@ def test_the_ladder_rises_to_retraining(request_: Callable[[Data], Scenario]) ->
     assert "warm-restart-long" not in [step.name for step in short]  # as long as retraining
     named = ladder(request_(data), recipe, "scrub")
     assert [step.name for step in named] == ["scrub", "retrained"]
+
+
+def one_sample() -> Scenario:
+    return duck.ForgetSamples(["1"])(class_scenario().data)
+
+
+def run_one(candidates: list[Candidate], budget: float | None = None) -> Assured:
+    original = Original(trained_net(), toy_net, RECIPE)
+
+    def no_models(part: Scenario) -> Retraining:
+        pytest.fail("A model to compare with was trained.")
+
+    return assure(
+        original,
+        one_sample(),
+        candidates,
+        lambda candidate: unlearn(candidate.method, original, one_sample()),
+        AssureOptions("oracle", budget_seconds=budget),
+        no_models,
+        retraining_seconds=100,
+    )
+
+
+def test_one_sample_is_retrained_at_once_and_gets_a_percentile() -> None:
+    assured = run_one([EXACT, LAST])
+    assert assured.assurance.passed
+    tried = [(attempt.method, attempt.seconds > 0) for attempt in assured.assurance.attempts]
+    assert tried == [("exact", False), ("retrained", True)]
+    assert assured.audit is not None
+    assert (assured.audit.verdict, assured.audit.tier) == ("no verdict", "oracle")
+    assert list(assured.audit.attacks) == ["loss percentile"]
+
+
+def test_one_sample_within_a_budget_that_is_too_small_for_retraining() -> None:
+    assured = run_one([EXACT, LAST], budget=60)
+    assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
+    assert assured.audit is None
+
+
+class Certain(nn.Module):
+    """A model that is more certain of one image than of any other."""
+
+    def __init__(self, model: nn.Module, image: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.image = nn.Buffer(image)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        is_known = (images == self.image).flatten(1).all(1)
+        return torch.where(is_known[:, None], 100 * logits, logits)
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_in_the_quick_tier_one_sample_must_have_a_usual_loss(is_certain: bool) -> None:
+    scenario = one_sample()
+    original = Original(trained_net(), toy_net, RECIPE)
+    image = next(scenario.data.train.take(scenario.forget).batches(1)).images
+
+    def unlearn_with(candidate: Candidate) -> Outcome:
+        outcome = unlearn(candidate.method, original, scenario)
+        if candidate is LAST or not is_certain:
+            return outcome
+        return replace(outcome, model=Certain(outcome.model, image))
+
+    assured = assure(original, scenario, [EXACT, LAST], unlearn_with, AssureOptions("quick"))
+    assert assured.assurance.attempts[0].passed is not is_certain
+    assert assured.assurance.chosen == ("retrained" if is_certain else "exact")
+
+
+@pytest.mark.parametrize(
+    ("samples", "tier", "is_said"),
+    [(1, "oracle", True), (49, "full", True), (50, "oracle", False), (1, "quick", False)],
+)
+def test_what_is_said_of_few_samples(samples: int, tier: Tier, is_said: bool) -> None:
+    assert bool(describe_size(samples, tier)) is is_said

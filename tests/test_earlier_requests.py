@@ -17,12 +17,16 @@ from duck.earlier_requests import (
     KNOWN,
     STATES,
     EarlierScores,
+    has_drifted,
+    measure_drift,
+    remembered_rank,
     score_earlier,
     with_history,
 )
 from duck.errors import BadInput
-from duck.methods import Original
+from duck.methods import METHODS, Original
 from duck.metrics import mean_loss_rank
+from duck.predict import accuracy
 from duck.scenarios import (
     Debias,
     ForgetClasses,
@@ -31,7 +35,7 @@ from duck.scenarios import (
     ForgetSamples,
     scenario_after,
 )
-from duck.types import Data, Examples
+from duck.types import Data, Drift, Examples
 from duck.unlearning import notes, unlearn
 from tests.toys import RECIPE, TOYS, toy_data, toy_net, trained_net
 
@@ -352,3 +356,111 @@ def test_after_many_requests_in_a_row_retraining_is_advised(method: str, is_advi
     many = duck.forget(few, forget=ForgetClasses([3]), **rest)
     advice = [note for note in many.notes if note.startswith("Retrain now: 3 requests")]
     assert bool(advice) == is_advised
+
+
+class Shifted(nn.Module):
+    """A model that takes every so many-th image for another class."""
+
+    def __init__(self, model: nn.Module, share: float) -> None:
+        super().__init__()
+        self.model = model
+        self.share = share
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(images)
+        # The pixels decide, so that the order of the batches does not matter.
+        values = images.flatten(1).sum(1).abs().frac()
+        wrong = (values < self.share).nonzero().flatten()
+        logits[wrong] = logits[wrong].roll(1, 1)
+        return logits
+
+
+def right_on_holdout(model: nn.Module, data: Data, labels: list[int]) -> float:
+    assert data.test is not None
+    rows = data.holdout[torch.isin(data.test.labels[data.holdout], torch.tensor(labels))]
+    return accuracy(model, data.test.take(rows))
+
+
+def test_drift_compares_with_the_first_original_on_the_classes_that_are_left() -> None:
+    data, first, worse, worst = toy_data(), trained_net(), *worse_nets()
+    one = ForgetSamples(["1"])(data)
+    drift = measure_drift(first, worse, one)
+    assert (drift.requests, drift.samples, drift.n) == (1, 1, 40)
+    assert (drift.first, drift.now) == (1.0, right_on_holdout(worse, data, [0, 1, 2, 3]))
+    two = with_history(scenario_after(one, ForgetClasses([2])), (), None, drift)
+    drift = measure_drift(worse, worst, two)
+    assert (drift.requests, drift.samples, drift.n) == (2, 61, 30)
+    # The first model, not the one before; and not on the class that this request forgets.
+    assert drift.first == 1.0
+    assert drift.now == right_on_holdout(worst, data, [0, 1, 3])
+    assert (drift.lost, drift.gained) == (round(30 * (1 - drift.now)), 0)
+    assert has_drifted(drift)
+
+
+def worse_nets() -> tuple[nn.Module, nn.Module]:
+    return Shifted(trained_net(), 0.2), Shifted(trained_net(), 0.5)
+
+
+def test_a_retrained_model_is_a_new_first_one() -> None:
+    data, worse = toy_data(), worse_nets()[0]
+    one = ForgetSamples(["1"])(data)
+    again = measure_drift(trained_net(), worse, one, retrained=True)
+    assert again == Drift()
+    two = with_history(scenario_after(one, ForgetSamples(["2"])), (), True, again)
+    drift = measure_drift(worse, worse, two)
+    assert (drift.requests, drift.samples) == (1, 1)
+    assert drift.first == drift.now == right_on_holdout(worse, data, [0, 1, 2, 3])
+
+
+def test_drift_from_a_record_without_it_counts_requests_alone() -> None:
+    two = scenario_after(ForgetSamples(["1", "5"])(toy_data()), ForgetSamples(["2"]))
+    drift = measure_drift(trained_net(), worse_nets()[1], two)
+    assert (drift.requests, drift.samples) == (2, 3)
+    assert (drift.first, drift.now, drift.n) == (None, None, 0)
+    assert not has_drifted(drift)
+    other_data = replace(two, drift=Drift(1, 2, right="ff"))  # bits of 8 samples, not of 40
+    assert measure_drift(trained_net(), trained_net(), other_data).first is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "gained", "n", "expected"),
+    [
+        (4, 0, 100, False),  # two standard errors: 4
+        (5, 0, 100, True),
+        (20, 10, 100, False),  # 10 <= 2 * sqrt(30)
+        (22, 10, 100, True),  # 12 > 2 * sqrt(32)
+        (60, 0, 10_000, False),  # below one point
+        (101, 0, 10_000, True),
+    ],
+)
+def test_the_limit_of_the_drift(lost: int, gained: int, n: int, expected: bool) -> None:
+    assert has_drifted(Drift(2, 2, lost=lost, gained=gained, n=n)) is expected
+
+
+def test_memory_of_all_earlier_requests_together() -> None:
+    def scores(after: float, best: float, samples: int = 20) -> EarlierScores:
+        ranks = (0.5, after, "still forgotten", 0.9, best)
+        return EarlierScores("20 samples", "samples", samples, 0.9, 0.9, *ranks)  # type: ignore[arg-type]
+
+    # One request of 20 samples: 3 standard errors are 0.20. Ten of them: 0.07.
+    assert remembered_rank([scores(0.4, 0.5)] * 10, 1000) == pytest.approx(0.4)
+    assert remembered_rank([scores(0.4, 0.5)] * 2, 1000) is None
+    assert remembered_rank([scores(0.4, 0.4)] * 10, 1000) is None  # easy from the start
+    assert remembered_rank([scores(0.48, 0.5)] * 10, 1000) is None
+    large = remembered_rank([scores(0.3, 0.5, 200), scores(0.5, 0.5, 20)], 1000)
+    assert large == pytest.approx((200 * 0.3 + 20 * 0.5) / 220)
+
+
+def test_measured_drift_advises_to_retrain() -> None:
+    rest: dict[str, Any] = {"new_model": toy_net, "recipe": RECIPE}
+    ruining = METHODS["ssd"](alpha=0.5, dampening=0.5)  # type: ignore[call-arg]
+    first = duck.forget(trained_net(), toy_data(), ForgetSamples(["1"]), method="finetune", **rest)
+    second = duck.forget(first, forget=ForgetSamples(["2"]), method=ruining, **rest)
+    drift = second.outcome.drift
+    assert drift.requests == 2
+    assert has_drifted(drift)
+    points = f"{100 * (drift.lost - drift.gained) / drift.n:.1f} points"
+    assert [note for note in second.notes if "Retrain now" in note and points in note]
+    alone = duck.forget(trained_net(), toy_data(), ForgetSamples(["1"]), method=ruining, **rest)
+    assert has_drifted(alone.outcome.drift)
+    assert not [note for note in alone.notes if "Retrain now" in note]

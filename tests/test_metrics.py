@@ -73,6 +73,7 @@ def test_scores_agree_with_scikit_learn(make: object) -> None:
             assert scores.forget_loss == pytest.approx(
                 log_loss(seen.labels, seen.logits.double().softmax(1), labels=range(4)), rel=1e-4
             )
+    assert scores.retain is not None
     assert 0.3 < scores.retain < 1
 
 
@@ -144,15 +145,16 @@ def test_kept_accuracy_is_of_unseen_samples_where_there_are_some() -> None:
     whole, some = class_scenario(), samples_scenario()
     blind = replace(some, data=replace(some.data, test=None), test=some.test[:0])
     found = [judge_kept(scenario, ruined, ruined) for scenario in (whole, some)]
-    assert [(one.split, one.original, one.n) for one in found] == [
+    assert [(one.split, one.original, one.n) for one in found if one] == [
         ("retain_test", 0.5, 120),
         ("test", 0.3, 160),
     ]
     unknown = replace(ruined, test=None, forget_test=None, retain_test=None)
-    assert (judge_kept(blind, unknown, unknown).split, judge_kept(blind, unknown, unknown).n) == (
-        "retain",
-        180,
-    )
+    kept = judge_kept(blind, unknown, unknown)
+    assert kept is not None
+    assert (kept.split, kept.n) == ("retain", 180)
+    nothing = replace(unknown, retain=None)
+    assert judge_kept(replace(blind, retain=blind.retain[:0]), nothing, nothing) is None
 
 
 @pytest.mark.parametrize("shift", [0.0, 4.0])

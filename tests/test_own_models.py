@@ -92,6 +92,7 @@ def test_a_second_request_after_the_first_class_was_forgotten(
     twice = duck.forget(once.model, without(TRAIN, first), duck.ForgetClasses([second]), test=TEST)
     assert twice.scenario.data.num_classes == 10
     assert twice.scores.forget < 0.1
+    assert twice.scores.retain is not None
     assert twice.scores.retain > 0.95
     assert twice.scores.aus is not None
     assert twice.scores.aus > 0.9
@@ -123,8 +124,6 @@ def test_an_absent_class_has_nothing_to_forget(model: Home) -> None:
         from_dataset(without(TRAIN, 4), classes=[str(label) for label in range(10)])
     )
     assert both.data.train.labels[both.forget].unique().tolist() == [7]
-    with pytest.raises(BadInput, match="nothing would be left"):
-        duck.forget(model, without(TRAIN, *range(1, 10)), duck.ForgetClasses([0]))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -177,6 +176,8 @@ def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
     assert printed.outcome.original.retain == pytest.approx(
         plain.outcome.original.retain, abs=0.003
     )
+    assert own.outcome.original.retain is not None
+    assert printed.outcome.original.retain is not None
     assert own.outcome.original.retain < printed.outcome.original.retain
     remarks = [note for note in own.notes if "mean=" in note]
     assert re.search(
@@ -252,6 +253,7 @@ def test_floats_take_the_models_precision(model: Home, dtype: torch.dtype, chang
     )
     assert result.scenario.data.train.shape == (1, 8, 8)
     assert result.scores.forget < 0.02
+    assert result.scores.retain is not None
     assert result.scores.retain > 0.95
     assert next(result.model.parameters()).dtype == dtype
 

@@ -86,6 +86,7 @@ def test_a_ruined_model_is_reported_first(
     scenario = make()
     outcome = unlearn(Ruins(), trained_net(), scenario)
     kept = outcome.kept_accuracy
+    assert kept is not None
     assert kept.original - kept.unlearned > 0.6
     assert outcome.status == "damaged"
     assert notes(scenario, outcome)[0] == str(kept)

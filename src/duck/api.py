@@ -14,7 +14,7 @@ from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
 from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.full import check_pool_models
-from duck.audits.next_step import audit_obstacle
+from duck.audits.next_step import PythonNames, audit_obstacle, next_calls
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
 from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, TIERS, Audit, Tier
@@ -79,6 +79,8 @@ class Result:
     """What the method saw."""
     data: Data
     """All data, with what earlier requests forgot."""
+    request: Request | None = None
+    """What was to be forgotten."""
     recipe: Recipe | None = None
     """How the original was trained; None: not known."""
     remarks: tuple[str, ...] = ()
@@ -107,8 +109,11 @@ class Result:
         return self.outcome.forgot is not False
 
     @property
-    def kept_accuracy(self) -> KeptAccuracy:
-        """Accuracy on the rest before and after; `damaged`: more than allowed was lost."""
+    def kept_accuracy(self) -> KeptAccuracy | None:
+        """Accuracy on the rest before and after; `damaged`: more than allowed was lost.
+
+        None: there are neither unseen nor retain samples to measure it on.
+        """
         return self.outcome.kept_accuracy
 
     @property
@@ -149,7 +154,7 @@ class Result:
             return str(self.assured.assurance)
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
-        splits = ("forget", "holdout", "test")
+        splits = ("forget", "retain", "holdout", "test")
         obstacle = audit_obstacle({name: len(getattr(self.scenario, name)) for name in splits})
         if obstacle:
             return f"Verdict: none without an audit. {obstacle}"
@@ -296,6 +301,7 @@ def forget(
         task=scenario.task(
             new_model=original.new_model, recipe=original.recipe or Recipe(), head=original.head
         ),
+        request=request,
         recipe=original.recipe,
         remarks=remarks,
         # Bias removal changes the data.
@@ -333,7 +339,7 @@ def _apply(request: Request, data: Data, previous: Result | None, seed: int) -> 
         return request(data, seed)
     scenario = scenario_after(previous.scenario, request, seed)
     has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
-    return with_history(scenario, previous.earlier, has_forgotten)
+    return with_history(scenario, previous.earlier, has_forgotten, previous.outcome.drift)
 
 
 def _adapted(new_model: Callable[[], nn.Module] | None) -> Callable[[], nn.Module] | None:
@@ -476,11 +482,14 @@ def audit(
         raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
     if chosen not in TIERS:
         raise BadInput(f"tier is one of {', '.join(TIERS)}; got {chosen!r}.")
+    if models < 1:
+        raise BadInput(f"models is at least 1, got {models}.")
     if chosen != "full" and (pool is not None or pool_models is not None):
         raise BadInput("Only the full tier takes pool= and pool_models=: add tier='full'.")
     before = None if original is None else check_given(original)
     case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
     given = [check_given(model) for model in (case.original, case.unlearned, *references)]
+    names = _names_in_calls(unlearned, new_model, recipe)
     with accepting_images(*given):
         original_model, unlearned_model, *others = (in_float32(model) for model in given)
         case = replace(
@@ -489,17 +498,62 @@ def audit(
             unlearned=unlearned_model,
             new_model=_adapted(case.new_model),
         )
-        if chosen == "quick" or len(case.scenario.forget) == 1:
-            return replace(audit_quick(case), tier=chosen)
-        if chosen == "oracle":
-            return audit_oracle(case, _references(case, others, known_recipe, tier, models))
-        method = unlearned.method if isinstance(unlearned, Result) else None
-        count = DEFAULT_POOL_MODELS if pool_models is None else pool_models
-        check_pool_models(count)
-        plan = _pool_plan(case, method, known_recipe)
-        found = _references(case, others, known_recipe, tier, models)
-        with nullcontext(pool) if pool is not None else TemporaryDirectory() as folder:
-            return audit_oracle(case, found, _build_pool(Path(folder), plan, case, count))
+        # If no tier was asked for, given models suffice.
+        count = len(others) if tier is None and others else models
+        found = _audit_models(
+            case, unlearned, chosen, others, known_recipe, count, pool, pool_models
+        )
+    return replace(found, next_steps=next_calls(found, names, len(case.scenario.forget)))
+
+
+def _audit_models(
+    case: Case,
+    unlearned: nn.Module | Result,
+    tier: Tier,
+    retrained: Sequence[nn.Module],
+    recipe: Recipe | None,
+    models: int,
+    pool: str | Path | None,
+    pool_models: int | None,
+) -> Audit:
+    """Audit models in memory by one of the tiers."""
+    if tier == "quick" or len(case.scenario.forget) == 1:
+        return replace(audit_quick(case), tier=tier)
+    if tier == "oracle":
+        return audit_oracle(case, _references(case, retrained, recipe, models))
+    method = unlearned.method if isinstance(unlearned, Result) else None
+    count = DEFAULT_POOL_MODELS if pool_models is None else pool_models
+    check_pool_models(count)
+    plan = _pool_plan(case, method, recipe)
+    references = _references(case, retrained, recipe, models)
+    with nullcontext(pool) if pool is not None else TemporaryDirectory() as folder:
+        return audit_oracle(case, references, _build_pool(Path(folder), plan, case, count))
+
+
+def _names_in_calls(
+    unlearned: nn.Module | Result, new_model: Callable[[], nn.Module] | None, recipe: Recipe | None
+) -> PythonNames:
+    """Return how suggested calls name what the user has; `result` is what `forget` returned."""
+    if not isinstance(unlearned, Result):
+        return PythonNames(
+            "unlearned, scenario, original=original",
+            "original, data, ids",
+        )
+    task = unlearned.task
+    known_model = new_model is None and task.new_model is not None
+    known_recipe = recipe is None and unlearned.recipe is not None
+    arguments = [
+        f"new_model={'result.task.new_model' if known_model else 'new_model'}",
+        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
+    ]
+    start = "earlier_result" if unlearned.scenario.earlier else "result.original, result.data"
+    seed = unlearned.scenario.seed
+    return PythonNames(
+        "result",
+        f"{start}, forget=result.request" + (f", seed={seed}" if seed else ""),
+        METHODS.name_of(unlearned.method),
+        ", ".join(arguments),
+    )
 
 
 def _audit_options(settings: dict[str, Any]) -> AuditOptions:
@@ -542,20 +596,13 @@ def _references(
     case: Case,
     retrained: Sequence[nn.Module],
     recipe: Recipe | None,
-    tier: Tier | None,
     models: int,
 ) -> list[nn.Module]:
-    """Return the given retrained models, and as many more as are missing and can be trained.
-
-    If no tier was asked for, given models suffice.
-    """
-    if models < 1:
-        raise BadInput(f"models is at least 1, got {models}.")
+    """Return the given retrained models, and as many more as are missing and can be trained."""
     check_gradients()
     make_setting(case.scenario)  # an error before anything is trained
     fresh: list[nn.Module] = []
-    is_sufficient = tier is None and bool(retrained)
-    if case.new_model is not None and recipe is not None and not is_sufficient:
+    if case.new_model is not None and recipe is not None:
         retraining = Retraining(case.scenario, case.original, case.new_model, recipe)
         fresh = retraining(max(0, models - len(retrained)))
     if not retrained and not fresh:

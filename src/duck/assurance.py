@@ -17,8 +17,8 @@ from duck.audits.auditing import Case, audit_oracle, audit_quick
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.parts import SHARES, plant, split_for_choice
-from duck.audits.quick import Coverage
+from duck.audits.parts import MIN_SAMPLES_TO_SPLIT, SHARES, plant, split_for_choice
+from duck.audits.quick import Coverage, has_usual_loss
 from duck.audits.verdict import (
     DEFAULT_MODELS,
     FORGOTTEN,
@@ -47,6 +47,17 @@ SAME_FORGET_SAMPLES = (
     "This audit looked at test samples that the choice of the method did not see. The forget "
     "samples are the same, as there are too few to split."
 )
+ONE_SAMPLE = (
+    "One sample gives no verdict, so that no method can pass this tier and the model is retrained. "
+    "The quick tier accepts a model in which the loss of the sample is as for nine of ten unseen "
+    "samples."
+)
+FEW_SAMPLES = (
+    "{count} forget samples are too few to split, so that the choice and the final audit look at "
+    'all of them. They may be too few for the verdict "forgotten", even of a retrained model. The '
+    "model is then retrained in the end; the method retrained does that at once."
+)
+NOT_TRIED = "Not tried: one sample gives no verdict."
 MAX_SECONDARY = 0.2
 """Residual memory in the choice by other measures than margins. They scatter between retrained
 models, and so few samples cannot show more."""
@@ -64,7 +75,8 @@ class AssureOptions:
     """Also train models that keep a share of the forget set, to state what the final audit
     recognises."""
     budget_seconds: float | None = None
-    """Start no method that is expected to end later. None: no limit."""
+    """Start no method and no model to compare with that is expected to end later; the first method
+    always runs. None: no limit."""
 
     def check(self) -> None:
         """Raise an error for options out of range."""
@@ -77,6 +89,13 @@ class AssureOptions:
             )
         if self.budget_seconds is not None and self.budget_seconds <= 0:
             raise BadInput(f"The budget must be positive, got {self.budget_seconds} seconds.")
+
+
+def describe_size(samples: int, tier: Tier) -> str:
+    """Return what a user must know before audits of so few forget samples; "" for enough."""
+    if tier == "quick" or samples >= MIN_SAMPLES_TO_SPLIT:
+        return ""
+    return ONE_SAMPLE if samples == 1 else FEW_SAMPLES.format(count=samples)
 
 
 @dataclass(frozen=True)
@@ -166,6 +185,7 @@ def assure(
     retraining: Callable[[Scenario], Retraining] | None = None,
     pool_of: Callable[[Candidate], Pool] | None = None,
     display: Display | None = None,
+    retraining_seconds: float | None = None,
 ) -> Assured:
     """Try methods until one passes; return its model, or that of the last method.
 
@@ -178,13 +198,43 @@ def assure(
         retraining: Trains models without the forget set of a scenario, above the quick tier.
         pool_of: Makes the pool of a method, for the final audit of the full tier.
         display: How progress and messages are shown.
+        retraining_seconds: The expected time of one retraining, for the budget. None: not known
+            before the first one.
     """
     chosen = options or AssureOptions()
     shown = display or Display()
     chosen.check()
-    started_at = time.monotonic()
-    auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown)
-    return _Ladder(candidates, unlearn_with, auditor, chosen, shown, started_at).climb()
+    remark = describe_size(len(scenario.forget), chosen.tier)
+    if remark:
+        shown.message(remark)
+    budget = _Budget(chosen.budget_seconds, retraining_seconds)
+    auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown, budget)
+    return _Ladder(candidates, unlearn_with, auditor, chosen, shown, budget).climb()
+
+
+class _Budget:
+    """The time that is left, and the expected time of a retraining."""
+
+    def __init__(self, seconds: float | None, retraining_seconds: float | None) -> None:
+        self.seconds = seconds
+        self.retraining_seconds = retraining_seconds
+        self.measured_seconds: float | None = None
+        self.started_at = time.monotonic()
+
+    def update(self, seconds: Sequence[float]) -> None:
+        """Take the mean time of retrainings as the expected time of the next one."""
+        if seconds:
+            self.retraining_seconds = self.measured_seconds = sum(seconds) / len(seconds)
+
+    def allows(self, share: float) -> bool:
+        """Return whether a method is expected to end in time.
+
+        share   its time as a share of that of a retraining; unknown times count as 0
+        """
+        if self.seconds is None:
+            return True
+        spent = time.monotonic() - self.started_at
+        return spent + share * (self.retraining_seconds or 0.0) <= self.seconds
 
 
 class _Auditor:
@@ -198,19 +248,23 @@ class _Auditor:
         retraining: Callable[[Scenario], Retraining] | None,
         pool_of: Callable[[Candidate], Pool] | None,
         display: Display,
+        budget: _Budget,
     ) -> None:
         self.original = original
+        self.budget = budget
+        self.retraining = retraining
         self.pool_of = pool_of
+        self.display = display
         self.options = options
         self.choice = self.final = scenario
         if options.tier != "quick":
             self.choice, self.final = split_for_choice(scenario)
-        if len(scenario.forget) > 1:
+        self.is_single = len(scenario.forget) == 1
+        if not self.is_single:
             for part in (self.choice, self.final):
                 make_setting(part)  # an error before anything is trained
         self.references: list[nn.Module] = []
-        self.planted: Mapping[float, Sequence[nn.Module]] = {}
-        self.retraining_seconds: float | None = None
+        self.planted: dict[float, Sequence[nn.Module]] = {}
         self.seconds = 0.0
         if options.tier == "quick":
             return
@@ -221,9 +275,23 @@ class _Auditor:
                 f"Assurance by the {options.tier} tier compares with models retrained as the "
                 "original was trained: give new_model= and recipe=, or use the quick tier."
             )
+        if self.is_single:
+            return
         started_at = time.monotonic()
         self._train(retraining, scenario, display)
         self.seconds += time.monotonic() - started_at
+
+    @property
+    def obstacle(self) -> str:
+        """Why no model can pass: one sample, or the budget ended before models were trained."""
+        if self.options.tier == "quick" or len(self.references) >= ENOUGH:
+            return ""
+        if self.is_single:
+            return "Not audited: one sample gives no verdict."
+        return (
+            f"Not audited: the budget allowed {len(self.references)} of {self.options.models} "
+            f"models to compare with, and an audit needs {ENOUGH}."
+        )
 
     def _train(
         self,
@@ -235,16 +303,31 @@ class _Auditor:
         missing = references.missing(self.options.models)
         if missing:
             display.message(f"{missing} models are retrained to compare with.")
-        started_at = time.monotonic()
+
+        def may_train() -> bool:
+            self.budget.update(references.seconds)
+            return self.budget.allows(1.0)
+
         with display.progress("retrained models to compare with") as progress:
-            self.references = references(self.options.models, progress)
-        if missing:
-            self.retraining_seconds = (time.monotonic() - started_at) / missing
-        if self.options.planted:
-            with display.progress("planted models") as progress:
-                self.planted = {
-                    share: retraining(plant(self.final, share))(1, progress) for share in SHARES
-                }
+            self.references = references(self.options.models, progress, may_train)
+        self.budget.update(references.seconds)
+        if self.obstacle:
+            display.message(self.obstacle)
+
+    def _planted(self) -> Mapping[float, Sequence[nn.Module]]:
+        """Return the planted models, as far as the budget allows.
+
+        They are trained when the final audit needs them: until then, methods need the time.
+        """
+        if self.retraining is None or not self.options.planted or self.planted:
+            return self.planted
+        with self.display.progress("planted models") as progress:
+            for share in SHARES:
+                train = self.retraining(plant(self.final, share))
+                models = train(1, progress, lambda: self.budget.allows(1.0))
+                if models:
+                    self.planted[share] = models
+        return self.planted
 
     def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:
         started_at = time.monotonic()
@@ -263,12 +346,12 @@ class _Auditor:
             new_model=self.original.new_model,
             notes=self._notes(is_final),
         )
-        if self.options.tier == "quick":
-            audit = audit_quick(case, self.options.limits)
+        if self.options.tier == "quick" or self.is_single:
+            audit = replace(audit_quick(case, self.options.limits), tier=self.options.tier)
         else:
             # The choice never needs a pool: one for each method would take too long.
             pool = self.pool_of(candidate) if is_final and self.pool_of else None
-            planted = self.planted if is_final else None
+            planted = self._planted() if is_final else None
             audit = audit_oracle(case, self.references, pool, planted, self.options.limits)
         self.seconds += time.monotonic() - started_at
         return audit
@@ -286,7 +369,7 @@ class _Auditor:
         Few samples give wide intervals, so that the values count here, and not their upper ends:
         the final audit decides.
         """
-        if audit.verdict == NOT_FORGOTTEN:
+        if audit.verdict == NOT_FORGOTTEN or (self.is_single and not has_usual_loss(audit)):
             return audit.reasons[0]
         if audit.verdict == FORGOTTEN or self.options.tier == "quick":
             return ""
@@ -315,7 +398,7 @@ class _Ladder:
     auditor: _Auditor
     options: AssureOptions
     display: Display
-    started_at: float
+    budget: _Budget
 
     def __post_init__(self) -> None:
         self.attempts: list[Attempt] = []
@@ -326,6 +409,10 @@ class _Ladder:
         """Return the first model that passes, the last one, or the best within the budget."""
         *candidates, last = self.candidates
         audit = None
+        is_undecidable = self.auditor.is_single and self.auditor.obstacle
+        if is_undecidable and self.budget.allows(last.share):
+            self.attempts = [Attempt(item.name, 0.0, False, NOT_TRIED) for item in candidates]
+            return self._retrain(last)
         for candidate in candidates:
             tried = self._try(candidate)
             if tried is None:
@@ -334,7 +421,7 @@ class _Ladder:
             if self.auditor.passes(audit):
                 return self._finish(candidate, tried, audit, passed=True)
             break
-        if self.best is not None and not self._has_time_for(last):
+        if self.best is not None and not self._may_run(last):
             # The final audit, if there was one, is that of the best model: it passed the choice.
             candidate, outcome = self.best
             return self._finish(candidate, outcome, audit, passed=False)
@@ -347,7 +434,9 @@ class _Ladder:
         seconds = outcome.seconds + outcome.prepare_seconds
         reason = _failure(outcome)
         self.attempts.append(Attempt(last.name, seconds, not reason, reason or last.reached))
-        self.auditor.retraining_seconds = seconds
+        self.budget.update([seconds])
+        if self.auditor.obstacle and not self.auditor.is_single:
+            return self._finish(last, outcome, None, passed=not reason)
         try:
             audit = self.auditor(last, outcome, True)
         except DuckError as error:
@@ -357,7 +446,7 @@ class _Ladder:
 
     def _try(self, candidate: Candidate) -> Outcome | None:
         """Run a method; return its outcome if it passes the audit for the choice."""
-        if self.best is not None and not self._has_time_for(candidate):
+        if self.best is not None and not self._may_run(candidate):
             reason = "Not tried: it would exceed the budget."
             self.attempts.append(Attempt(candidate.name, 0.0, False, reason))
             return None
@@ -371,6 +460,10 @@ class _Ladder:
         reason = _failure(outcome)
         if reason:
             self._record(Attempt(candidate.name, seconds, False, reason))
+            return None
+        if self.auditor.obstacle:
+            self._record(Attempt(candidate.name, seconds, False, self.auditor.obstacle))
+            self.best = candidate, outcome
             return None
         audit = self.auditor(candidate, outcome, False)
         objection = self.auditor.objection(audit)
@@ -403,7 +496,7 @@ class _Ladder:
             attempts=tuple(self.attempts),
             verdict=audit.verdict if audit else None,
             audit_seconds=self.auditor.seconds,
-            retraining_seconds=self.auditor.retraining_seconds,
+            retraining_seconds=self.budget.measured_seconds,
         )
         return Assured(candidate, outcome, audit, assurance)
 
@@ -415,20 +508,14 @@ class _Ladder:
     def _say(self, candidate: Candidate) -> None:
         self.display.message(f"Trying {candidate.name} ...")
 
-    def _expected(self, candidate: Candidate) -> float:
-        """Return the expected time of a method; 0 where no retraining was measured."""
-        return candidate.share * (self.auditor.retraining_seconds or 0.0)
-
-    def _has_time_for(self, candidate: Candidate) -> bool:
-        if self.options.budget_seconds is None:
-            return True
-        spent = time.monotonic() - self.started_at
-        return spent + self._expected(candidate) <= self.options.budget_seconds
+    def _may_run(self, candidate: Candidate) -> bool:
+        """Return whether a further method can be audited, or needs no audit, and ends in time."""
+        return not self.auditor.obstacle and self.budget.allows(candidate.share)
 
 
 def _failure(outcome: Outcome) -> str:
     """Return why a model is of no use, whatever an audit says; "" where it is."""
-    if outcome.kept_accuracy.damaged:
+    if outcome.is_damaged:
         return str(outcome.kept_accuracy)
     if any(scores.is_known for scores in outcome.earlier):
         return "It knows what an earlier request was to forget."

@@ -156,6 +156,6 @@ def _row(row: Compared, retrained: Scores | None) -> dict[str, Any]:
         "forget_samples": row.outcome.forget_samples,
         "processed": row.outcome.processed,
         "status": row.outcome.status,
-        "kept_accuracy": asdict(row.outcome.kept_accuracy),
+        "kept_accuracy": row.outcome.kept_accuracy and asdict(row.outcome.kept_accuracy),
         "notes": list(row.notes),
     }

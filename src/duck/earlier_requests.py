@@ -1,24 +1,31 @@
 """Scores of earlier requests to the same model: their forget sets must stay forgotten."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from duck.metrics import mean_loss_rank, rank_error
 from duck.predict import outcomes
 from duck.printable import counted
 from duck.records import Count, Share
 from duck.runtime import device_of
-from duck.types import EarlierForgetSet, Examples, Scenario
+from duck.types import Drift, EarlierForgetSet, Examples, Scenario
 
 CLASS_LIMIT = 0.05
 """A class with at most this accuracy on its forget samples, or chance level, is forgotten."""
 CLASS_NOISE = 0.01
 """A rise of accuracy that is always allowed: the tolerance of DUCK's stop rule."""
 STANDARD_ERRORS = 3
+MAX_DRIFT = 0.01
+"""Holdout accuracy that requests in a row may cost: about what ten requests of `warm-restart` were
+seen to cost (docs/assurance.md)."""
+DRIFT_ERRORS = 2
+"""Standard errors that a loss must exceed: chance alone does so in 2.5 % of the requests."""
 ALPHA = 0.01
 """Significance level of the tests on accuracies, as in a quick audit."""
 
@@ -79,12 +86,16 @@ def score_earlier(
 
 
 def with_history(
-    scenario: Scenario, scores: Sequence[EarlierScores], forgot: bool | None
+    scenario: Scenario,
+    scores: Sequence[EarlierScores],
+    forgot: bool | None,
+    drift: Drift | None = None,
 ) -> Scenario:
     """Return the scenario with the results of the previous run for its earlier requests.
 
     scores   the previous run's scores of the requests that were earlier for it, too
     forgot   whether the previous run forgot its own request; None if that is not known
+    drift    what the requests cost up to the previous run; None if that is not known
     """
     older = [
         replace(
@@ -96,7 +107,7 @@ def with_history(
         for earlier, known in zip(scenario.earlier, scores, strict=False)
     ]
     own = [replace(earlier, forgot=forgot) for earlier in scenario.earlier[len(older) :]]
-    return replace(scenario, earlier=(*older, *own))
+    return replace(scenario, earlier=(*older, *own), drift=drift)
 
 
 _FORGOT: dict[State, bool | None] = {
@@ -127,6 +138,106 @@ def earlier_note(scores: EarlierScores) -> str:
         f"An earlier request {problem}: {scores.request} ({change}). Forget all requests together "
         "from the original, or try another method or setting."
     )
+
+
+def measure_drift(
+    original: nn.Module, unlearned: nn.Module, scenario: Scenario, retrained: bool = False
+) -> Drift:
+    """Compare the unlearned model with the first original of requests in a row, on the holdout.
+
+    original    the model before the new request
+    retrained   whether the unlearned model is a new model: the next request starts from it
+    """
+    if retrained:
+        return Drift()
+    known = scenario.drift
+    if known is None:
+        # Records of older versions have the earlier requests and not what they cost.
+        samples = sum(len(request.forget) for request in scenario.earlier)
+        known = Drift(len(scenario.earlier), samples)
+    holdout, rows = _drift_rows(scenario)
+    right = known.right if known.requests else _pack(_right(original, holdout))
+    counted_so_far = replace(
+        known,
+        requests=known.requests + 1,
+        samples=known.samples + len(scenario.forget),
+        right=right,
+    )
+    before = _unpack(right, len(rows))
+    if holdout is None or before is None or not rows.any():
+        return replace(counted_so_far, first=None, now=None, lost=0, gained=0, n=0)
+    before, after = before[rows], _right(unlearned, holdout)[rows]
+    return replace(
+        counted_so_far,
+        first=float(before.double().mean()),
+        now=float(after.double().mean()),
+        lost=int((before & ~after).sum()),
+        gained=int((~before & after).sum()),
+        n=int(rows.sum()),
+    )
+
+
+def has_drifted(drift: Drift) -> bool:
+    """Return whether more accuracy was lost than a point and than chance explains.
+
+    The samples are the same, so that only those count whose prediction changed (McNemar).
+    """
+    chance = DRIFT_ERRORS * math.sqrt(drift.lost + drift.gained)
+    return drift.lost - drift.gained > max(MAX_DRIFT * drift.n, chance)
+
+
+def remembered_rank(scores: Sequence[EarlierScores], unseen: int) -> float | None:
+    """Return the mean loss rank of the samples of all earlier requests, if it shows memory.
+
+    It does if they had the losses of unseen samples after their requests, and together have clearly
+    lower ones now. The samples of one request may be too few to show it.
+
+    unseen   the number of unseen samples that they are ranked among, at least 1
+    """
+    ranked = [item for item in scores if item.rank_after is not None and item.best_rank is not None]
+    if len(ranked) < 2 or not unseen:
+        return None
+    weights = [item.samples for item in ranked]
+    now, best = (
+        sum(weight * (rank or 0.0) for weight, rank in zip(weights, ranks, strict=True))
+        / sum(weights)
+        for ranks in (
+            [item.rank_after for item in ranked],
+            [item.best_rank for item in ranked],
+        )
+    )
+    lowest = 0.5 - STANDARD_ERRORS * rank_error(sum(weights), unseen)
+    return now if now < lowest <= best else None
+
+
+def _drift_rows(scenario: Scenario) -> tuple[Examples | None, Tensor]:
+    """Return the whole holdout, and which of its samples are of classes that are left."""
+    data = scenario.data
+    if data.test is None or not len(data.holdout):
+        return None, torch.zeros(0, dtype=torch.bool)
+    rows = torch.isin(data.holdout, scenario.holdout)
+    if scenario.kind == "class":
+        forgotten = data.train.labels[scenario.forget]
+        rows &= ~torch.isin(data.test.labels[data.holdout], forgotten)
+    return data.test.take(data.holdout), rows
+
+
+def _right(model: nn.Module, examples: Examples | None) -> Tensor:
+    if examples is None:
+        return torch.zeros(0, dtype=torch.bool)
+    return outcomes(model, examples).correct.cpu()
+
+
+def _pack(flags: Tensor) -> str:
+    return np.packbits(flags.numpy()).tobytes().hex()
+
+
+def _unpack(bits: str, count: int) -> Tensor | None:
+    """Return the flags of so many samples; None if the bits are not of so many."""
+    packed = np.frombuffer(bytes.fromhex(bits), np.uint8)
+    if len(packed) != -(-count // 8) or not count:
+        return None
+    return torch.from_numpy(np.unpackbits(packed, count=count).astype(np.bool_))
 
 
 def _score(

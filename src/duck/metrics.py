@@ -33,7 +33,7 @@ class Scores:
 
     aus: float | None
     forget: float
-    retain: float
+    retain: float | None
     test: float | None
     forget_test: float | None
     retain_test: float | None
@@ -124,7 +124,9 @@ def evaluate(model: nn.Module, scenario: Scenario, original: Scores | None = Non
     forget = outcomes(model, data.train.take(scenario.forget))
     forget_accuracy = float(forget.correct.double().mean())
     forget_loss = float(forget.losses.double().mean())
-    retain = accuracy(model, data.train.take(scenario.retain))
+    retain = None
+    if len(scenario.retain):
+        retain = accuracy(model, data.train.take(scenario.retain))
     if data.test is None or not len(scenario.test):
         return Scores(None, forget_accuracy, retain, None, None, None, forget_loss)
     unseen = outcomes(model, data.test)
@@ -159,12 +161,17 @@ def _kept_split(scenario: Scenario) -> str:
 
 def judge_kept(
     scenario: Scenario, original: Scores, unlearned: Scores, limit: float | None = None
-) -> KeptAccuracy:
-    """Return what an unlearning cost in accuracy; `limit` as in `kept_accuracy`."""
+) -> KeptAccuracy | None:
+    """Return what an unlearning cost in accuracy; `limit` as in `kept_accuracy`.
+
+    None: there are neither unseen nor retain samples.
+    """
     split = _kept_split(scenario)
     if getattr(original, split) is None:
         split = "retain"
     before, after = getattr(original, split), getattr(unlearned, split)
+    if before is None or after is None:
+        return None
     return kept_accuracy(split, before, after, len(getattr(scenario, split)), limit)
 
 

@@ -7,6 +7,7 @@ record that is read is also checked for the range of its values. Messages do not
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -84,6 +85,14 @@ Share = Annotated[
 Count = Annotated[
     int, Rule("a count", lambda value: type(value) is int and 0 <= value < MAX_NUMBER)
 ]
+Bits = Annotated[
+    str,
+    Rule(
+        "hexadecimal digits in pairs",
+        lambda value: type(value) is str and re.fullmatch(r"([0-9a-f]{2})*", value) is not None,
+    ),
+]
+"""Yes or no for each sample of a set, in order."""
 AnyNumber = Annotated[float, Rule("a number", lambda value: type(value) in (int, float))]
 """A number that may be infinite or NaN."""
 Loss = Annotated[float, Rule("a number", lambda value: type(value) in (int, float), math.nan)]

@@ -1,5 +1,6 @@
 """Retrained models: trained without the forget samples, by the original's recipe, and stored."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,24 +29,36 @@ class Retraining:
     """The original's training. Without it, no model is stored."""
     store: ArtifactStore = field(default_factory=ArtifactStore)
     """Each model is stored when it is trained, so that an interruption loses one at most."""
+    seconds: list[float] = field(default_factory=list)
+    """The time of each training that took place, in order."""
 
     def __call__(
-        self, count: int, progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        count: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        may_train: Callable[[], bool] = lambda: True,
     ) -> list[nn.Module]:
-        """Return reference models for an audit. `progress` is called with (done, total)."""
+        """Return reference models for an audit, fewer if one is missing and may not be trained.
+
+        progress    called with (done, total)
+        may_train   called before each training
+        """
         models = []
         progress(0, count)
         for index in range(count):
-            models.append(self.load_or_train(FIRST_SEED + index))
+            seed = FIRST_SEED + index
+            if not self._is_stored(seed) and not may_train():
+                break
+            models.append(self.load_or_train(seed))
             progress(index + 1, count)
         return models
 
     def missing(self, count: int) -> int:
         """Return how many of `count` reference models are not stored."""
-        seeds = range(FIRST_SEED, FIRST_SEED + count)
-        if self.training is None:
-            return count
-        return sum(self._key(self.training, seed) not in self.store for seed in seeds)
+        return sum(not self._is_stored(FIRST_SEED + index) for index in range(count))
+
+    def _is_stored(self, seed: int) -> bool:
+        return self.training is not None and self._key(self.training, seed) in self.store
 
     def load_or_train(self, seed: int) -> nn.Module:
         """Return the model of a seed: the stored one, or a new one."""
@@ -61,8 +74,11 @@ class Retraining:
         return model
 
     def _train(self, seed: int) -> nn.Module:
+        started_at = time.monotonic()
         task = self.scenario.task(seed=seed, new_model=self.new_model, recipe=self.recipe)
-        return Retrained()(self.original, task).eval()
+        model = Retrained()(self.original, task).eval()
+        self.seconds.append(time.monotonic() - started_at)
+        return model
 
     def _key(self, training: Training, seed: int) -> Key:
         # Neither the seed nor the weights of the original matter here. The normalisation is part of

@@ -41,7 +41,7 @@ from duck.runtime import device_name, device_of, is_first
 from duck.sample_ids import FILE as FILE_OF_IDS
 from duck.sample_ids import NO_SALT, hide_ids, new_salt, read_salt, restore_ids, write_ids
 from duck.scenarios import describe
-from duck.types import Protocols, Scenario
+from duck.types import Drift, Protocols, Scenario
 from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
@@ -111,6 +111,8 @@ class Run:
     by_class: ByClass = field(default_factory=ByClass)
     earlier: tuple[EarlierScores, ...] = ()
     """Scores on the forget sets of earlier requests."""
+    drift: Drift | None = None
+    """What the requests so far cost. None: an original, or a run of an older version."""
     original_run: str | None = None
     source: dict[str, str | None] = field(default_factory=dict)
     """Paths of data and weights; not part of the id."""
@@ -202,6 +204,7 @@ def record(
         notes=notes(scenario, outcome),
         by_class=ByClass(scenario.kind, list(scenario.data.classes), forget, *outcome.confusions),
         earlier=outcome.earlier,
+        drift=outcome.drift,
         kept_accuracy=outcome.kept_accuracy,
         forgot=outcome.forgot,
         **places,
@@ -239,6 +242,7 @@ class RunRow:
     forget_samples: int
     processed: int
     earlier: Sequence[EarlierScores]
+    drift: Drift | None
     status: Status
     kept_accuracy: KeptAccuracy | None
     notes: Sequence[str]
@@ -260,6 +264,7 @@ def row(folder: Path, run: Run) -> RunRow:
         run.samples["forget"],
         run.samples["processed"],
         run.earlier,
+        run.drift,
         run.status,
         run.kept_accuracy,
         run.notes,

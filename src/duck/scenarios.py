@@ -59,8 +59,7 @@ class ForgetClasses:
         if not chosen.any():
             names = ", ".join(data.classes[index] for index in indices)
             raise BadInput(f"No training sample is of class {names}: there is nothing to forget.")
-        _check_rest(chosen)
-        return _partition(data, chosen, seed, protocol)
+        return _partition(data, chosen, seed, protocol, "class")
 
 
 @SCENARIOS.register("fraction")
@@ -132,7 +131,6 @@ class ForgetSamples:
     def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario:
         self._check(data)
         chosen = torch.from_numpy(np.isin(data.train.ids, np.array(self.ids)))
-        _check_rest(chosen)
         return _partition(data, chosen, seed, protocol)
 
     def _check(self, data: Data) -> None:
@@ -159,11 +157,6 @@ class ForgetSamples:
                 f"Ids that are not in the training data: {listed(missing)}. "
                 f"Ids here look like {str(known[0])!r}."
             )
-
-
-def _check_rest(chosen: Tensor) -> None:
-    if chosen.all():
-        raise BadInput("Every training sample is to be forgotten: nothing would be left.")
 
 
 @SCENARIOS.register("debias")
@@ -248,6 +241,12 @@ def scenario_after(
         _describe_without_ids(previous), previous.kind, previous.data.train.take(previous.forget)
     )
     earlier = (*previous.earlier, forgotten)
+    if not len(previous.retain):
+        raise BadInput(
+            "The earlier request named all training samples, so none are left for another one. "
+            "Give its model and the samples of the new request: --weights with --ignore-earlier "
+            "and --data, or duck.forget(result.model, samples, ...) in Python."
+        )
     left = replace(previous.data, train=previous.data.train.take(previous.retain))
     _check_not_earlier(request, left, earlier)
     return replace(request(left, seed, protocol), earlier=earlier)
@@ -428,14 +427,36 @@ def _class_index(name: int | str, data: Data) -> int:
     return index
 
 
-def _partition(data: Data, chosen: Tensor, seed: int, protocol: Protocols) -> Scenario:
-    """Return the scenario that forgets the chosen rows."""
+def check_retain(scenario: Scenario) -> None:
+    """Raise an error if no sample is retained, for what trains models without the forget set."""
+    if not len(scenario.retain):
+        raise BadInput(
+            "The request has all training samples, so there is nothing to retrain on. Give retain "
+            "samples, too."
+        )
+
+
+def _partition(
+    data: Data,
+    chosen: Tensor,
+    seed: int,
+    protocol: Protocols,
+    kind_alone: Literal["class", "samples"] = "samples",
+) -> Scenario:
+    """Return the scenario that forgets the chosen rows.
+
+    kind_alone   the kind where no sample is retained, which would show it
+    """
     forget = chosen.nonzero().flatten()
     retain = (~chosen).nonzero().flatten()
     labels = data.train.labels
     remains = torch.isin(labels[forget], labels[retain])
     kind: Literal["class", "samples"] = "samples" if remains.any() else "class"
-    holdout, test = _test_rows(data, protocol)
+    if not len(retain):
+        kind = kind_alone
+    # Without retain samples nothing shows which classes the model does not know (any more).
+    known = labels if len(retain) else torch.arange(data.num_classes)
+    holdout, test = _test_rows(data, protocol, known)
     forget_test = retain_test = torch.empty(0, dtype=torch.int64)
     if kind == "class" and data.test is not None:
         is_forgotten = torch.isin(data.test.labels[test], labels[forget])
@@ -446,15 +467,15 @@ def _partition(data: Data, chosen: Tensor, seed: int, protocol: Protocols) -> Sc
     )
 
 
-def _test_rows(data: Data, protocol: Protocols) -> tuple[Tensor, Tensor]:
+def _test_rows(data: Data, protocol: Protocols, known: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rows of the test split for the holdout and for reporting.
 
-    Classes without training samples, which an earlier request forgot, are left out.
+    Classes that the model does not know, which an earlier request forgot, are left out.
     """
     if data.test is None:
         rows = torch.arange(0)
     else:
-        rows = torch.isin(data.test.labels, data.train.labels).nonzero().flatten()
+        rows = torch.isin(data.test.labels, known).nonzero().flatten()
     if protocol == "paper":
         return rows, rows
     holdout = data.holdout[torch.isin(data.holdout, rows)]

@@ -25,6 +25,7 @@ from duck.metrics import aus
 from duck.predict import accuracy, logits_on
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, device_of
+from duck.scenarios import check_retain
 from duck.search_spaces import (
     Settings,
     Space,
@@ -155,6 +156,8 @@ def check_search(scenarios: Sequence[Scenario], budget: int, objective: Objectiv
         raise BadInput(
             "Tuning needs one or more scenarios, all of one kind: whole classes, or single samples."
         )
+    for scenario in scenarios:
+        check_retain(scenario)
     if objective == "gap" and scenarios[0].kind == "class":
         raise BadInput("The objective gap is for single samples: take memory or aus for classes.")
 

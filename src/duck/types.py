@@ -11,7 +11,7 @@ from duck.data.examples import Augment as Augment
 from duck.data.examples import Batch as Batch
 from duck.data.examples import Examples as Examples
 from duck.data.examples import Ids as Ids
-from duck.records import Measured
+from duck.records import Bits, Count, Measured, Share
 
 Protocols = Literal["holdout", "paper"]
 
@@ -118,6 +118,8 @@ class Task:
     report: Report | None = None
     note: Callable[[str], None] = _ignore_note
     """Adds a note for readers of the result."""
+    kind: Literal["class", "samples"] = "class"
+    """As in Scenario. The labels show it, unless there are no retain samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +151,28 @@ class EarlierForgetSet:
     """The highest known mean rank of their losses after its own request and later ones."""
 
 
+@dataclass(frozen=True)
+class Drift:
+    """What requests in a row cost since the first original, or since the last retraining."""
+
+    requests: Count = 0
+    """Requests so far. 0 after a retraining: the next one starts from that model."""
+    samples: Count = 0
+    """Samples that they forgot."""
+    right: Bits = ""
+    """Which holdout samples the first model classified right. Empty: not known."""
+    first: Share | None = None
+    """Holdout accuracy of the first model on the classes that are left; None: not measured."""
+    now: Share | None = None
+    """Likewise of the unlearned model."""
+    lost: Count = 0
+    """Holdout samples that the first model classified right and the unlearned one wrong."""
+    gained: Count = 0
+    """Holdout samples for which it is the other way round."""
+    n: Count = 0
+    """Holdout samples that were compared."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scenario:
     """A request applied to a data set: index sets.
@@ -171,6 +195,8 @@ class Scenario:
     retain_test: Tensor
     earlier: tuple[EarlierForgetSet, ...] = ()
     """The forget sets of requests that the model has already forgotten, oldest first."""
+    drift: Drift | None = None
+    """What they cost. None: there are none, or it was not measured."""
 
     def task(self, **rest: Any) -> Task:
         """Return the part of the scenario that a method may see; `rest` are further Task fields."""
@@ -183,7 +209,7 @@ class Scenario:
             data.train.take(self.retain),
             holdout,
             data.num_classes,
-            **{"seed": self.seed, **rest},
+            **{"seed": self.seed, "kind": self.kind, **rest},
         )
 
 

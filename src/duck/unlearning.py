@@ -1,14 +1,23 @@
 """Run one method on one scenario: time it, count the samples it used, and score the result."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import nn
 
 from duck.checks import check_settings
-from duck.earlier_requests import EarlierScores, earlier_note, score_earlier
+from duck.earlier_requests import (
+    DRIFT_ERRORS,
+    MAX_DRIFT,
+    EarlierScores,
+    earlier_note,
+    has_drifted,
+    measure_drift,
+    remembered_rank,
+    score_earlier,
+)
 from duck.methods.base import METHODS, Method, check_kind
 from duck.metrics import (
     SMALL,
@@ -28,7 +37,7 @@ from duck.preparation import Preparations
 from duck.printable import counted
 from duck.records import Loss, Share
 from duck.runtime import Stopwatch, device_of
-from duck.types import Original, Progress, Recipe, Scenario, Task
+from duck.types import Drift, Original, Progress, Recipe, Scenario, Task
 
 MAX_REQUESTS = 10
 MAX_FORGOTTEN = 0.2
@@ -45,7 +54,7 @@ class Epoch:
     phase: str
     epoch: int
     loss: Loss
-    retain: Share
+    retain: Share | None
     forget: Share
     holdout: Share | None = None
 
@@ -80,19 +89,27 @@ class Outcome:
     history: tuple[Epoch, ...]
     confusions: tuple[Confusion | None, Confusion | None]
     """Confusion matrices of the original and the unlearned model on the reported test samples."""
-    kept_accuracy: KeptAccuracy
-    """The accuracy before and after, and whether the loss exceeds the limit."""
+    kept_accuracy: KeptAccuracy | None
+    """The accuracy before and after, and whether the loss exceeds the limit. None: there are
+    neither unseen nor retain samples."""
     forgot: bool | None
     """False: nothing was forgotten. None: the scores do not show it."""
     method_notes: tuple[str, ...] = ()
     """Notes of the method about this run."""
     earlier: tuple[EarlierScores, ...] = ()
     """Scores on the forget sets of earlier requests, oldest first."""
+    drift: Drift = field(default_factory=Drift)
+    """What the requests so far cost."""
 
     @property
     def status(self) -> Status:
         """Whether it succeeded, forgot nothing, or damaged the model."""
-        return status_of(self.forgot, self.kept_accuracy.damaged)
+        return status_of(self.forgot, self.is_damaged)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether more accuracy was lost than the limit allows."""
+        return self.kept_accuracy is not None and self.kept_accuracy.damaged
 
 
 def unlearn(
@@ -124,7 +141,7 @@ def unlearn(
         model = Original(model, new_model, recipe, head)
     given, new_model, recipe = model.model, model.new_model, model.recipe
     check_limit(max_accuracy_loss)
-    check_kind(METHODS.name_of(method), scenario.kind)
+    check_kind(METHODS.name_of(method), scenario.kind, len(scenario.retain) > 0)
     check_settings(method)
     check_weights(given.state_dict(), "The model")
     model_float32 = in_float32(given)
@@ -147,6 +164,9 @@ def unlearn(
     returned = in_dtypes_of(result, given)
     unlearned = in_float32(returned)
     scores = evaluate(unlearned, scenario, original)
+    is_retraining = _is_retraining(method)
+    earlier = score_earlier(model_float32, unlearned, scenario, is_retraining)
+    drift = measure_drift(model_float32, unlearned, scenario, is_retraining)
     outcome = Outcome(
         model=returned,
         scores=scores,
@@ -159,8 +179,9 @@ def unlearn(
         confusions=(confusion(model_float32, scenario), confusion(unlearned, scenario)),
         kept_accuracy=judge_kept(scenario, original, scores, max_accuracy_loss),
         forgot=_has_forgotten(method, scenario, original, scores),
-        method_notes=(*method_notes, *_drift_notes(method, scenario)),
-        earlier=score_earlier(model_float32, unlearned, scenario, _is_retraining(method)),
+        method_notes=(*method_notes, *_drift_notes(drift, earlier, scenario)),
+        earlier=earlier,
+        drift=drift,
     )
     return outcome if recipe else note_guessed_recipe(outcome, method, task.recipe)
 
@@ -227,10 +248,14 @@ def _make_report(
             watch(progress)
             if progress.is_epoch_end:
                 model = progress.model
-                scores = [accuracy(model, part, precision) for part in (retain, task.forget)]
-                if task.holdout is not None:
-                    scores.append(accuracy(model, task.holdout, precision))
-                epoch = Epoch(progress.phase, progress.epoch, progress.loss, *scores)
+                forget = accuracy(model, task.forget, precision)
+                retained, unseen = (
+                    accuracy(model, part, precision) if part is not None and len(part) else None
+                    for part in (retain, task.holdout)
+                )
+                epoch = Epoch(
+                    progress.phase, progress.epoch, progress.loss, retained, forget, unseen
+                )
                 history.append(epoch)
                 watch(epoch)
 
@@ -250,7 +275,7 @@ def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
 
 
 def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
-    if outcome.kept_accuracy.damaged:
+    if outcome.is_damaged:
         yield str(outcome.kept_accuracy)
     if outcome.forgot is False and scenario.kind == "class":
         yield "Nothing was forgotten: accuracy on the forget samples did not fall."
@@ -263,17 +288,31 @@ def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
         )
 
 
-def _drift_notes(method: Method, scenario: Scenario) -> Iterator[str]:
+def _drift_notes(
+    drift: Drift, earlier: Sequence[EarlierScores], scenario: Scenario
+) -> Iterator[str]:
     """Advise to retrain where the errors of requests in a row have added up."""
-    if not scenario.earlier or _is_retraining(method):
+    if drift.requests < 2:
         return
-    forgotten = len(scenario.forget) + sum(len(request.forget) for request in scenario.earlier)
-    share = forgotten / (forgotten + len(scenario.retain))
-    requests = len(scenario.earlier) + 1
-    if requests >= MAX_REQUESTS or share >= MAX_FORGOTTEN:
+    advice = f"Retrain now: {drift.requests} requests in a row"
+    if has_drifted(drift):
         yield (
-            f"Retrain now: {requests} requests in a row have forgotten {100 * share:.0f} % of the "
-            "training samples. Lost accuracy and traces of earlier requests add up."
+            f"{advice} have cost {100 * (drift.lost - drift.gained) / drift.n:.1f} points of "
+            f"accuracy on the holdout (n = {drift.n}; the limit is {100 * MAX_DRIFT:g} point, or "
+            f"{DRIFT_ERRORS} standard errors)."
+        )
+    test = scenario.data.test
+    rank = remembered_rank(earlier, 0 if test is None else len(test) - len(scenario.data.holdout))
+    if rank is not None:
+        yield (
+            f"{advice}, and the model knows samples of the earlier ones: the mean rank of their "
+            f"losses among unseen samples is {rank:.2f} (0.5: as if never seen)."
+        )
+    share = drift.samples / (drift.samples + len(scenario.retain))
+    if drift.requests >= MAX_REQUESTS or share >= MAX_FORGOTTEN:
+        yield (
+            f"{advice} have forgotten {100 * share:.0f} % of the training samples. Lost accuracy "
+            "and traces of earlier requests add up, also where they are too small to measure."
         )
 
 
@@ -281,12 +320,21 @@ def _coverage_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
     samples = counted(outcome.forget_samples, "forget sample")
     if outcome.processed < outcome.forget_samples:
         yield f"Only {outcome.processed} of {samples} were processed."
-    if outcome.scores.test is None:
+    if not len(scenario.retain):
+        yield (
+            "There are no retain samples: all training samples that were given are to be forgotten."
+        )
+    if outcome.kept_accuracy is None:
+        yield (
+            "No unseen data and no retain samples: nothing shows how much accuracy the model lost. "
+            "Give test data (test= in Python)."
+        )
+    elif outcome.scores.test is None:
         yield (
             "No unseen data: no AUS, and the stop rule compared with retain samples. "
             "Give test data (test= in Python) for both."
         )
-    elif scenario.kind == "samples" and not len(scenario.holdout):
+    elif scenario.kind == "samples" and not len(scenario.holdout) and len(scenario.retain):
         yield (
             "The test data are too few to hold some back: the stop rule compared with retained "
             "samples, and AUS is imprecise. Give at least two test samples of each class."
@@ -300,8 +348,8 @@ def _coverage_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
 def _weak_original_notes(scenario: Scenario, original: Scores) -> Iterator[str]:
     """Warn if the original is hardly better than chance: then the scores are meaningless."""
     forget, retain = len(scenario.forget), len(scenario.retain)
-    correct = (original.forget * forget + original.retain * retain) / (forget + retain)
-    chance = 1 / len(scenario.data.train.labels.unique())
+    correct = (original.forget * forget + (original.retain or 0) * retain) / (forget + retain)
+    chance = 1 / (len(scenario.data.train.labels.unique()) if retain else scenario.data.num_classes)
     # With two classes, twice chance is out of reach.
     if correct <= min(2 * chance, chance + 0.1):
         yield (
@@ -312,7 +360,7 @@ def _weak_original_notes(scenario: Scenario, original: Scores) -> Iterator[str]:
 
 def _unscored_class_notes(scenario: Scenario) -> Iterator[str]:
     data = scenario.data
-    if data.test is None:
+    if data.test is None or not len(scenario.retain):
         return
     known = torch.cat([data.train.labels, *(earlier.forget.labels for earlier in scenario.earlier)])
     unknown = data.test.labels[~torch.isin(data.test.labels, known)]

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 
 from duck.audits.attacks.lira import LiraAttack
-from duck.audits.attacks.rmia import RmiaAttack
+from duck.audits.attacks.rmia import RmiaAttack, choose_population
 from duck.audits.attacks.ulira import excess_over_unseen
 from duck.audits.full import (
     among_oracles,
@@ -19,6 +19,7 @@ from duck.audits.full import (
 )
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.parts import split_for_choice
 from duck.audits.pool_measures import limit
 from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import resolved_rates
@@ -103,6 +104,21 @@ def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
         for count in (1, 2)
     }
     assert names == {1: LIRAS, 2: [*LIRAS, "RMIA"]}
+
+
+def test_a_part_of_the_samples_has_a_population_of_its_own(small_pool: Pool) -> None:
+    """The final audit of an assured run looks at no sample of the holdout."""
+    _, final = split_for_choice(class_scenario())
+    setting, outputs = make_setting(final), observe(trained_net(), final)
+    evidence = evidence_of(small_pool, setting, Limits())
+    scores = evidence.attacks["RMIA"](outputs).scores
+    assert 0 < scores.mean() < 1
+    unseen = outputs.unseen.ids
+    chosen = choose_population(unseen, small_pool.ids[small_pool.roles == "holdout"])
+    assert chosen.sum() == len(unseen) // 2
+    assert not choose_population(unseen, unseen).all()
+    assert choose_population(unseen, unseen[:3]).sum() == 3
+    assert RmiaAttack.count_non_members(setting) == len(setting.matched) // 2
 
 
 def test_the_excess_of_a_pool_compares_candidates_with_unseen_samples_of_the_other_classes(

@@ -1,6 +1,10 @@
 """`duck forget --assure`: the plan, the run that is stored, and the exit codes."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -142,3 +146,43 @@ def test_a_second_assurance_replaces_all_files_of_the_same_run(
     assert second["run"] == first["run"]
     assert not (Path(first["run"]) / "audit-oracle.json").exists()
     assert second["notes"][-1] != first["notes"][-1]  # it has the times of the second
+
+
+@pytest.mark.slow
+def test_an_interruption_keeps_the_models_to_compare_with(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = original.parent / "interrupted"
+    words = split("forget --run {} --classes 4 --assure oracle --models 5 --out {}", original, out)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "duck", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    stored = original.parent / ".artifacts" / "retrained"
+    before = set(stored.glob("*.safetensors"))
+    deadline = time.monotonic() + 120
+    while not set(stored.glob("*.safetensors")) - before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not out.exists()
+    kept = {path: path.stat().st_mtime_ns for path in set(stored.glob("*.safetensors")) - before}
+    assert kept
+    printed = duck(capsys, *words, "--budget-seconds", "0.01", "--json", code=1)
+    assert f"{len(kept)} of 5" in printed["assurance"]["attempts"][0]["reason"]
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_a_model_from_elsewhere_is_refused_before_the_work(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = original / "model.safetensors"
+    model = split("--model convnet --weights {} --data noisy-digits --classes 3", weights)
+    for tier in ("quick", "oracle", "full"):
+        words = [*model, "--assure", tier, "--out", str(tmp_path / "run")]
+        assert "recipe" in duck(capsys, "forget", *words, code=2)
+    assert not list(tmp_path.iterdir())

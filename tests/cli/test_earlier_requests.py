@@ -50,6 +50,11 @@ def test_a_chain_of_three_requests(
     assert record["samples"]["forget"] + record["samples"]["retain"] == before["samples"]["retain"]
     assert record["samples"]["test"] == before["samples"]["retain_test"]
     assert record["earlier"] == printed["earlier"]
+    assert [before["drift"]["requests"], record["drift"]["requests"]] == [1, 2]
+    # What the original got right stays; the classes that are left become fewer.
+    assert record["drift"]["right"] == before["drift"]["right"]
+    assert 0 < record["drift"]["n"] < before["drift"]["n"]
+    assert printed["drift"] == record["drift"]
     words = ["forget", "--run", str(second), "--classes", "7", "--out", str(third)]
     printed = duck(capsys, *words, "--json")
     assert [(one["request"], one["state"]) for one in printed["earlier"]] == [

@@ -181,3 +181,18 @@ def test_files_that_are_no_npz(tmp_path: Path) -> None:
     file.write_bytes(whole.replace(noise((40, 9, 9)).tobytes()[:50], bytes(50)))
     with pytest.raises(BadInput, match=r"Cannot read .*x\.npz: Bad CRC-32"):
         load(file)
+
+
+def test_a_model_from_elsewhere_may_know_classes_without_training_samples() -> None:
+    images = noise((4, 5, 5))
+    labels = np.full(4, 1)
+    named = from_arrays(images, labels, class_names=["a", "b", "c"], split=False)
+    assert named.classes == ("a", "b", "c")
+    tested = from_arrays(images, labels, images, np.array([0, 1, 2, 3]), split=False)
+    assert tested.num_classes == 4
+    for options in (
+        {"class_names": ["a", "b"]},
+        {"test_images": images, "test_labels": LABELS[:4]},
+    ):
+        with pytest.raises(BadInput, match="without gaps"):
+            from_arrays(images, labels, **options)

@@ -213,3 +213,16 @@ def test_progress_counts_the_images(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     load(tmp_path, progress=lambda done, total: calls.append((done, total)))
     assert calls == [(12, 12), (3, 3)]
+
+
+def test_a_model_from_elsewhere_may_know_classes_without_training_images(tmp_path: Path) -> None:
+    write_classes(tmp_path / "train", 4, classes="b")
+    write_classes(tmp_path / "test", 5, classes="abc")
+    (tmp_path / "train" / "d").mkdir()
+    data = load(tmp_path, split=False)
+    assert data.classes == ("a", "b", "c", "d")
+    assert data.train.labels.tolist() == [1] * 4
+    assert data.test is not None
+    assert data.test.labels.unique().tolist() == [0, 1, 2]
+    with pytest.raises(BadInput, match="contains no images"):
+        load(tmp_path)

@@ -3,9 +3,17 @@
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Audit, Tier
+from duck.audits.verdict import (
+    DEFAULT_MODELS,
+    FORGOTTEN,
+    NO_RETAIN_DATA,
+    NOT_FORGOTTEN,
+    Audit,
+    Tier,
+)
 from duck.methods.base import METHODS
 from duck.runs import Run, place_of
 
@@ -16,9 +24,22 @@ NO_UNSEEN_DATA = (
     "This run cannot be audited: an audit compares with unseen samples, and there are no test data."
 )
 
+NOTHING_LEFT = "Nothing is left to do."
+COMPARE = "Compare with retrained models"
+MORE_MODELS = "More retrained models give narrower intervals"
+CYCLE = "A short new training cycle"
+IN_TURN = "Methods in turn, until one passes this audit"
+RETRAINING = "Retraining, which forgets exactly"
+ONE_SAMPLE = (
+    "No audit gives a verdict for one sample, with any number of models: read the percentile of "
+    "its loss. Only retraining forgets it for certain (method retrained)."
+)
+
 
 def audit_obstacle(samples: Mapping[str, int]) -> str:
     """Return why an audit refuses these numbers of samples per split; "" where it does not."""
+    if not samples.get("retain", 1):
+        return NO_RETAIN_DATA
     return NO_UNSEEN_DATA if 0 in (samples.get("holdout"), samples.get("test")) else ""
 
 
@@ -59,17 +80,65 @@ def next_steps(run: Run, folder: Path, audit: Audit, original: Path | None) -> t
     """
     if audit.verdict == FORGOTTEN:
         report = shlex.join(["duck", "report", str(folder), "-o", "report.html"])
-        return (f"Nothing is left to do. A page for others: `{report}`.",)
+        return (f"{NOTHING_LEFT} A page for others: `{report}`.",)
     if audit.verdict == NOT_FORGOTTEN:
         return _forget_again(run, folder, audit, original)
+    if run.samples.get("forget") == 1:
+        return (ONE_SAMPLE,)
     if audit.tier == "quick":
-        return (f"Compare with retrained models: `{audit_command_here(run, folder, 'oracle')}`.",)
+        return (f"{COMPARE}: `{audit_command_here(run, folder, 'oracle')}`.",)
     more = f"{audit_command_here(run, folder, audit.tier)} --models {2 * max(audit.models, 3)}"
-    steps = [f"More retrained models give narrower intervals: `{more}`."]
+    steps = [f"{MORE_MODELS}: `{more}`."]
     if audit.tier == "oracle":
         command = audit_command_here(run, folder, "full")
         steps.append(f"A pool of models finds more: `{command}`.")
     return tuple(steps)
+
+
+@dataclass(frozen=True)
+class PythonNames:
+    """What the arguments are called in a suggested Python call."""
+
+    audited: str
+    """The first arguments of duck.audit."""
+    repeated: str
+    """The first arguments of duck.forget, for the same request."""
+    method: str = ""
+    """The method that ran; "" where it is not known."""
+    retraining: str = "new_model=new_model, recipe=recipe"
+    """The arguments for retraining."""
+
+
+def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...]:
+    """Return what to do after an audit in Python, a sentence with a call each.
+
+    `samples` is the number of forget samples.
+    """
+    if audit.verdict == FORGOTTEN:
+        return (NOTHING_LEFT,)
+    if audit.verdict == NOT_FORGOTTEN:
+        again = f"duck.forget({names.repeated}, {{}}, {names.retraining})"
+        return tuple(
+            f"{what}: `{again.format(arguments)}`."
+            for method, (what, arguments) in {
+                "warm-restart": (CYCLE, 'method="warm-restart"'),
+                "assured": (IN_TURN, f'assure="{_python_tier(audit.tier)}"'),
+                "retrained": (RETRAINING, 'method="retrained"'),
+            }.items()
+            if method != names.method
+        )
+    if samples == 1:
+        return (ONE_SAMPLE,)
+    oracle = f'duck.audit({names.audited}, tier="oracle", {{}}{names.retraining})'
+    if audit.tier == "quick":
+        return (f"{COMPARE}: `{oracle.format('')}`.",)
+    models = f"models={2 * max(audit.models, DEFAULT_MODELS // 2)}, "
+    return (f"{MORE_MODELS}: `{oracle.format(models)}`.",)
+
+
+def _python_tier(tier: Tier) -> Tier:
+    """Return the tier of an assured run in Python: the full tier needs a stored run."""
+    return "oracle" if tier == "full" else tier
 
 
 def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -> tuple[str, ...]:
@@ -87,12 +156,12 @@ def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -
             "The samples were pushed too far: a smaller learning rate or fewer epochs are softer."
         )
     other_methods = {
-        "warm-restart": ("A short new training cycle", ["--method", "warm-restart"]),
+        "warm-restart": (CYCLE, ["--method", "warm-restart"]),
         "assured": (
-            "Methods in turn, until one passes this audit",
+            IN_TURN,
             ["--method", "auto", "--assure", audit.tier],
         ),
-        "retrained": ("Retraining, which forgets exactly", ["--method", "retrained"]),
+        "retrained": (RETRAINING, ["--method", "retrained"]),
     }
     tried = run.experiment.method and METHODS.name_of(run.experiment.method)
     for method, (what, flags) in other_methods.items():

@@ -1,7 +1,7 @@
 """Outputs of a model on every sample that an audit looks at, and which rows are compared."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from duck.audits.scores import Array, Flags, Outputs, softmax, temperature
+from duck.audits.verdict import NO_RETAIN_DATA
 from duck.errors import BadInput
 from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
@@ -100,6 +101,8 @@ class Setting:
     separate classes.
     """
     seed: int
+    holdout: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+    """Unseen samples that stop rules may have used. In a part of the samples all are alike."""
 
     @property
     def retained_classes(self) -> Labels:
@@ -119,6 +122,8 @@ def check_unseen(scenario: Scenario) -> None:
             "The holdout is empty: an audit compares forgotten samples with unseen ones. Give data "
             "that the model never saw (test= in Python, a test/ folder on the command line)."
         )
+    if not len(scenario.retain):
+        raise BadInput(NO_RETAIN_DATA)
 
 
 def make_setting(scenario: Scenario) -> Setting:
@@ -156,6 +161,7 @@ def make_setting(scenario: Scenario) -> Setting:
         members=members,
         matched=matched,
         seed=scenario.seed,
+        holdout=scenario.holdout.numpy(),
     )
 
 

@@ -53,6 +53,7 @@ MIN_EXCESS = 0.1
 """How much more the unlearned model must separate hand-picked samples than the original does."""
 USUAL_PERCENTILES = (0.05, 0.95)
 """Between them a model that never saw a sample puts its loss nine times of ten."""
+LOSS_PERCENTILE = "loss percentile"
 Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
     "No trace was found, but without retrained models "
@@ -366,9 +367,8 @@ def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) 
     """
     before, after = (_loss_percentile(outputs) for outputs in (original, unlearned))
     count = int((unlearned.unseen.labels == unlearned.forget.labels[0]).sum())
-    low, high = USUAL_PERCENTILES
     meaning = "which is unusual for a sample that a model never saw"
-    if low <= after.value <= high:
+    if _is_usual(after):
         meaning = "as for nine of ten samples that a model never saw"
     reason = (
         f"One sample gives no verdict. Its loss is higher than that of {100 * after.value:.0f} % "
@@ -382,8 +382,19 @@ def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) 
         powered=None,
         tier="quick",
         reasons=(reason,),
-        attacks={"loss percentile": Row(about, "%", count, before, after, None)},
+        attacks={LOSS_PERCENTILE: Row(about, "%", count, before, after, None)},
     )
+
+
+def has_usual_loss(audit: Audit) -> bool:
+    """Return whether the loss of a single sample is as for nine of ten unseen samples."""
+    after = audit.attacks[LOSS_PERCENTILE].unlearned
+    return after is not None and _is_usual(after)
+
+
+def _is_usual(percentile: Estimate) -> bool:
+    low, high = USUAL_PERCENTILES
+    return low <= percentile.value <= high
 
 
 def _loss_percentile(outputs: ModelOutputs) -> Estimate:

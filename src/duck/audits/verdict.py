@@ -24,6 +24,10 @@ Verdict = Literal["forgotten", "not forgotten", "no verdict"]
 FORGOTTEN: Verdict = "forgotten"
 NOT_FORGOTTEN: Verdict = "not forgotten"
 NO_VERDICT: Verdict = "no verdict"
+NO_RETAIN_DATA = (
+    "An audit compares with retain samples, and the request has all training samples: give some "
+    "others that the model was trained on."
+)
 MODELS = ("original", "unlearned", "retrained")
 DEFAULT_MODELS = 6
 """Retrained models. One more than an interval needs: each of them is judged by five others."""
@@ -192,12 +196,12 @@ class Audit:
                 *textwrap.wrap(self.subject, WIDTH),
                 *_listed("Why:", self.reasons),
                 *_listed("In words:", self.in_words),
-                *_listed("What to do next:", self.next_steps),
                 "",
                 *_table(self),
                 *_limits(self),
                 *_controls(self),
                 *_listed("Not tested:", self.not_tested),
+                *_listed("What to do next:", self.next_steps),
             ]
         )
 

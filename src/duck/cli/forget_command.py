@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from duck import runs
 from duck.audits.next_step import verdict_without_audit
-from duck.audits.verdict import DEFAULT_MODELS, MARGIN, Limits, Tier
+from duck.audits.verdict import DEFAULT_MODELS, MARGIN, NO_VERDICT, Limits, Tier
 from duck.cli import inputs
 from duck.cli.console import (
     CONSOLE,
     emit,
     print_earlier_requests,
     print_table,
-    say,
     score_cells,
     write,
 )
@@ -51,8 +50,8 @@ class AssureFlags:
     dry_run: bool = False
     """With --assure: print the methods that would be tried, and do nothing."""
     budget_seconds: float | None = None
-    """With --assure: start no further method that is expected to end later, and keep the best so
-    far. The models to compare with count; the first method is always tried."""
+    """With --assure: start no method and no model to compare with that is expected to end later.
+    Keep the best so far, with exit code 1. The first method always runs."""
     models: int = DEFAULT_MODELS
     """With --assure: retrained models that the audits compare with."""
     margin: float = MARGIN
@@ -217,9 +216,7 @@ def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:
 
     flags.options.check()
     if flags.dry_run:
-        if flags.assure != "quick":
-            say(f"First, {flags.models} models are retrained to compare with.")
-        return _print_plan(plan_assurance(options, CONSOLE), as_json)
+        return _print_plan(plan_assurance(options, flags.options, CONSOLE), as_json)
     return _print_assured(assure_run(options, flags.options, CONSOLE), as_json)
 
 
@@ -274,7 +271,8 @@ def _print_assured(run: "AssuredRun", as_json: bool) -> int:
     )
     write(assurance)
     if run.audit is not None:
-        write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.")
+        why = f" {run.audit.reasons[0]}" if run.audit.verdict == NO_VERDICT else ""
+        write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.{why}")
     print_earlier_requests(run.forgotten.run.earlier)
     write(f"Run: {run.forgotten.folder}")
     return _exit_code(run.forgotten.run) if assurance.passed else FAILED

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from duck import files, runs
 from duck.artifacts import ArtifactStore, default_root
-from duck.assurance import Assurance, Assured, AssureOptions, assure
+from duck.assurance import Assurance, Assured, AssureOptions, assure, describe_size
 from duck.audits import verdict
 from duck.audits.verdict import Audit
 from duck.commands.audit import DEFAULT_POOL_MODELS, POOLS_FOLDER
@@ -53,11 +53,21 @@ class PlannedStep:
         return f"{self.method}, {time}{about}{reached}."
 
 
-def plan_assurance(options: ForgetOptions, display: Display | None = None) -> list[PlannedStep]:
+def plan_assurance(
+    options: ForgetOptions, assurance: AssureOptions | None = None, display: Display | None = None
+) -> list[PlannedStep]:
     """Return the methods that `assure_run` would try, in order. Nothing is trained."""
     options.check()
-    prepared = prepare(options, pick_device(options.output.device), display or Display())
-    return _plan(prepared, _candidates(prepared))
+    chosen = assurance or AssureOptions()
+    shown = display or Display()
+    prepared = prepare(options, pick_device(options.output.device), shown)
+    candidates = _candidates(prepared)
+    samples = len(prepared.scenario.forget)
+    if chosen.tier != "quick" and samples > 1:
+        shown.message(f"First, {chosen.models} models are retrained to compare with.")
+    if remark := describe_size(samples, chosen.tier):
+        shown.message(remark)
+    return _plan(prepared, candidates)
 
 
 def assure_run(
@@ -105,6 +115,7 @@ def assure_run(
         retrain,
         build_pool if chosen.tier == "full" else None,
         shown,
+        _retraining_seconds(prepared),
     )
     return _store(prepared, assured)
 

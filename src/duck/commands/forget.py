@@ -21,7 +21,7 @@ from duck.data.checks import Finding, check_data
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training
-from duck.methods.base import METHODS, Method
+from duck.methods.base import METHODS, Method, check_kind
 from duck.methods.ladder import AUTO, configure
 from duck.methods.presets import Preset, preset
 from duck.metrics import check_limit
@@ -77,6 +77,7 @@ class ForgetOptions:
         if method == AUTO:
             method, why = configure(AUTO, scenario, prepared.recipe)
         elif isinstance(method, str):
+            check_kind(method, scenario.kind, len(scenario.retain) > 0)
             facts = scenario.data.name, scenario.kind, len(prepared.data.train)
             method = preset(method, *facts, self.preset, self.presets)
         return replace(method, **self.settings), why  # type: ignore[type-var]

@@ -172,7 +172,7 @@ class OriginalOptions:
         if self._run is None or self._run.experiment.method is None or not scenario.earlier:
             return scenario
         forgot = surely_forgot(self._run.experiment.method, self._run.forgot)
-        return with_history(scenario, self._run.earlier, forgot)
+        return with_history(scenario, self._run.earlier, forgot, self._run.drift)
 
     def training(self, data: Data, source: DataOptions) -> Training:
         """Return how the original was trained, as far as it is known."""

@@ -73,7 +73,9 @@ def from_arrays(
 
     Args:
         ids: Default: the index.
-        split: Without test arrays, split off a fifth of the samples by a hash of their ids.
+        split: Without test arrays, split off a fifth of the samples by a hash of their ids. False:
+            the model was trained elsewhere, and knows all classes of `class_names`, also those
+            without training samples.
     """
     if (test_images is None) != (test_labels is None):
         raise BadInput(f"{name} needs both test_images and test_labels, or neither.")
@@ -82,7 +84,9 @@ def from_arrays(
     if test_images is not None:
         test = _samples(name, "test_", test_images, test_labels, test_ids)
     if class_names is None:
-        class_names = numbered_classes(name, train.labels)
+        # A model that was trained elsewhere may know classes of which only test samples are given.
+        known = train.labels if split or test is None else torch.cat([train.labels, test.labels])
+        class_names = numbered_classes(name, known)
     classes = [str(word) for word in class_names]
     return assemble(name, train, test, classes, augment=augment, image_size=image_size, split=split)
 

@@ -41,9 +41,10 @@ def assemble(
     """Make a data set of arrays.
 
     Without a test split a fifth of the samples is split off by a hash of their ids, half of it as
-    holdout, unless `split` is False.
+    holdout, unless `split` is False. Then classes may have no training samples: the model was
+    trained elsewhere, on more samples than these.
     """
-    check_labels(name, train.labels, len(classes))
+    check_labels(name, train.labels, len(classes), gaps=not split)
     holdout = None
     if test is None and split:
         rows = split_by_hash(train.ids)
@@ -56,7 +57,7 @@ def assemble(
 
     seen = resized(examples(*train, pixels), image_size)
     unseen = resized(examples(*test, pixels), image_size) if test is not None else None
-    return finish(name, seen, unseen, classes, augment=augment, holdout=holdout)
+    return finish(name, seen, unseen, classes, augment=augment, holdout=holdout, gaps=not split)
 
 
 def finish(
@@ -102,7 +103,7 @@ CORRECT = "Correct the labels, or the class names."
 RENUMBER = (
     "To train a new model, renumber them or correct the class names. For a trained model keep the "
     "numbers that it knows: duck.forget in Python takes the classes from the model, from_dataset "
-    "from classes=."
+    "from classes=, the command line from class_names in the .npz file."
 )
 
 

@@ -45,19 +45,22 @@ def load(
 ) -> Data:
     """Read `path/<class>/...`, or `path/train/<class>/...` with test data in `test` or `val`.
 
-    Without test data the samples are split by id, unless `split` is False. All images must have
-    one size, unless `image_size` resizes them. Up to half of the free memory they are decoded at
-    once, else batch by batch. If all images are grey, they stay grey; else all become RGB.
+    Without test data the samples are split by id, unless `split` is False: then the model was
+    trained elsewhere, and a class may have test images or an empty folder alone. All images must
+    have one size, unless `image_size` resizes them. Up to half of the free memory they are decoded
+    at once, else batch by batch. If all images are grey, they stay grey; else all become RGB.
     """
     name = path.resolve().name
     train_folder, test_folder = _split_folders(path)
     classes = [folder.name for folder in _subfolders(train_folder)]
+    if test_folder and not split:
+        classes = sorted({*classes, *(folder.name for folder in _subfolders(test_folder))})
     if not classes:
         raise BadInput(
             f"{train_folder} contains no class folders. Put the images into <class>/ in it."
         )
-    train = _list(path, train_folder, classes)
-    check_labels(name, train.labels, len(classes))
+    train = _list(path, train_folder, classes, gaps=not split)
+    check_labels(name, train.labels, len(classes), gaps=not split)
     test = _list(path, test_folder, classes) if test_folder else None
     holdout = None
     if test is None and split:
@@ -71,7 +74,7 @@ def load(
     unseen = None
     if test and test.paths:
         unseen, _ = _read(test, shape, image_size, pixels, progress)
-    return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout)
+    return finish(name, seen, unseen, classes, augment="crop-flip", holdout=holdout, gaps=not split)
 
 
 def _read(
@@ -110,7 +113,8 @@ def _subfolders(path: Path) -> list[Path]:
     )
 
 
-def _list(path: Path, split: Path, classes: list[str]) -> Files:
+def _list(path: Path, split: Path, classes: list[str], gaps: bool = False) -> Files:
+    """Return the images of one split. With `gaps`, class folders may be empty."""
     paths, labels = [], []
     for folder in _subfolders(split):
         if folder.name not in classes:
@@ -118,7 +122,7 @@ def _list(path: Path, split: Path, classes: list[str]) -> Files:
         files = sorted(_images_under(folder))
         for file in (folder, *files):
             _check_name(path, file)
-        if not files:
+        if not files and not gaps:
             raise BadInput(f"The class folder {folder} contains no images. Add some or remove it.")
         paths += files
         labels += [classes.index(folder.name)] * len(files)

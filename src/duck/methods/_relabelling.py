@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
+from duck.methods.base import retained_classes
 from duck.models.head import logits_of
 from duck.training.batching import Batches, Step
 from duck.types import Batch, Task
@@ -52,10 +53,10 @@ def fixed_labels(targets: Tensor) -> LabelFunction:
 def other_classes(task: Task) -> Tensor:
     """Return which classes a forget sample may get instead of its own, (samples, classes).
 
-    These are the other classes with retain samples.
+    These are the other classes that remain.
     """
     allowed = torch.zeros(len(task.forget), task.num_classes, dtype=torch.bool)
-    allowed[:, task.retain.labels.unique()] = True
+    allowed[:, retained_classes(task)] = True
     allowed[torch.arange(len(allowed)), task.forget.labels] = False
     check_other_class(allowed.any(1))
     return allowed

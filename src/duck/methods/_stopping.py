@@ -8,8 +8,9 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from duck.errors import BadInput
 from duck.methods._training import fit_task, method_recipe
-from duck.methods.base import BaseMethod, clone
+from duck.methods.base import METHODS, BaseMethod, clone, retain_free, retained_classes
 from duck.predict import Outcomes, accuracy, outcomes
 from duck.runtime import seeded
 from duck.training.batching import Batches
@@ -110,6 +111,7 @@ class RankStopRule(StopRule):
 
     Without unseen samples, retain samples of the same class replace them: the target is the rank
     `RETAIN_TARGET_RANK`, and a step is undone if it makes the model misclassify a forget sample.
+    Without retain samples, the forget samples stand for the training samples.
     """
 
     def __init__(self, model: nn.Module, task: Task) -> None:
@@ -131,8 +133,12 @@ class RankStopRule(StopRule):
         forget = self.task.forget
         if not self.has_unseen:
             return torch.full((len(forget),), RETAIN_TARGET_RANK, dtype=torch.float64)
+        losses = self._outcomes(forget).losses
+        if not len(self.task.retain):
+            ranks = _middle_ranks(losses, forget.labels, losses, forget.labels)
+            return ranks.clamp(MIN_TARGET_RANK, MAX_TARGET_RANK)
         retain = _retain_of_forget_classes(self.task)
-        losses, others = self._outcomes(forget).losses, self._outcomes(retain).losses
+        others = self._outcomes(retain).losses
         ranks = _ranks(losses, forget.labels, others, retain.labels)
         return ranks.clamp(MIN_TARGET_RANK, MAX_TARGET_RANK)
 
@@ -240,6 +246,16 @@ def _ranks(losses: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor)
     return ranks
 
 
+def _middle_ranks(losses: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
+    """Return the share of other samples of the same class with a lower loss; equal ones count half.
+
+    A sample among itself has the rank 0.5.
+    """
+    lower = _ranks(losses, labels, others, other_labels)
+    higher = _ranks(-losses, labels, -others, other_labels)
+    return (1 + lower - higher) / 2
+
+
 def make_stop_rule(
     model: nn.Module,
     task: Task,
@@ -258,7 +274,8 @@ def make_stop_rule(
     - Without a holdout set: the mean forget loss reaches the 95th percentile of the losses of
       retain samples of the same classes.
     """
-    remains = torch.isin(task.forget.labels, task.retain.labels)
+    remains = torch.isin(task.forget.labels, retained_classes(task))
+    _check_comparable(task, bool(remains.any()) and not mislabelled)
     few = MIN_SAMPLES_OF_AUC if stop == "distribution" else FEW_SAMPLES
     is_small_request = len(remains) < few and bool(remains.all())
     if is_small_request and not mislabelled and stop != "accuracy":
@@ -266,11 +283,26 @@ def make_stop_rule(
     return StopRule(_condition(model, task, stop, tolerance, mislabelled))
 
 
+def _check_comparable(task: Task, has_samples_that_remain: bool) -> None:
+    """Raise an error if the rule for single samples has nothing to compare them with."""
+    if has_samples_that_remain and task.holdout is None and not len(task.retain):
+        others = [name for name in retain_free("samples") if not _has_stop_rule(METHODS[name])]
+        raise BadInput(
+            "There are neither unseen nor retain samples, so the stop rule has nothing to compare "
+            "the forget samples with. Give test data (test= in Python, test/ or test_images on "
+            f"the command line), or use a method without this rule: {', '.join(others)}."
+        )
+
+
+def _has_stop_rule(method: object) -> bool:
+    return isinstance(method, type) and issubclass(method, ForgetSetTraining)
+
+
 def _condition(
     model: nn.Module, task: Task, stop: Stop, tolerance: float, mislabelled: bool
 ) -> Callable[[], bool]:
     precision = task.recipe.precision
-    remains = torch.isin(task.forget.labels, task.retain.labels)
+    remains = torch.isin(task.forget.labels, retained_classes(task))
     holdout = task.holdout
     if mislabelled or not remains.any():
         return lambda: accuracy(model, task.forget, precision) < tolerance
@@ -322,8 +354,4 @@ def loss_auc(model: nn.Module, unseen: Examples, task: Task) -> float:
     precision = task.recipe.precision
     forget = outcomes(model, task.forget, precision).losses
     others = outcomes(model, unseen, precision).losses
-    labels = task.forget.labels
-    lower = _ranks(forget, labels, others, unseen.labels)
-    # The share of unseen samples with a higher loss, from the negative losses.
-    higher = _ranks(-forget, labels, -others, unseen.labels)
-    return float((1 + lower - higher).mean() / 2)
+    return float(_middle_ranks(forget, task.forget.labels, others, unseen.labels).mean())

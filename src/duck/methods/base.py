@@ -1,9 +1,11 @@
-"""The interface of a method, the registry of methods, and the copy that a method trains."""
+"""The interface of a method, the registry of methods and what they need, and the copy that a method
+trains."""
 
 import copy
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from duck.errors import BadInput
@@ -76,11 +78,41 @@ def clone(model: nn.Module) -> nn.Module:
     return copied
 
 
-def check_kind(method: str, kind: str) -> None:
-    """Raise an error if the method cannot forget whole classes or single samples, as requested."""
-    if kind in METHODS[method].scenarios:
+def retained_classes(task: Task) -> Tensor:
+    """Return the classes that remain: those with retain samples.
+
+    Without any retain sample these are all classes of the model except those to be forgotten.
+    """
+    classes = torch.arange(task.num_classes)
+    if len(task.retain):
+        return classes[torch.isin(classes, task.retain.labels)]
+    is_forgotten = torch.isin(classes, task.forget.labels)
+    return classes[~is_forgotten] if task.kind == "class" else classes
+
+
+def retain_free(kind: str) -> list[str]:
+    """Return the methods for a kind of request that need no retain samples."""
+    return [
+        name
+        for name, cls in METHODS.items()
+        if kind in cls.scenarios and not cls.needs_retain and cls.forgets_by != "nothing"
+    ]
+
+
+def check_kind(method: str, kind: str, has_retain: bool = True) -> None:
+    """Raise an error if the method cannot forget whole classes or single samples, as requested.
+
+    Where there are no retain samples, also if it needs them.
+    """
+    able = [name for name, cls in METHODS.items() if kind in cls.scenarios]
+    alternatives = ", ".join(able if has_retain else retain_free(kind))
+    if METHODS[method].needs_retain and not has_retain:
+        raise BadInput(
+            f"{method} needs retain samples, and the request has all training samples. Give "
+            f"others, too, or use a method that needs none: {alternatives}."
+        )
+    if method in able:
         return
-    alternatives = ", ".join(name for name, cls in METHODS.items() if kind in cls.scenarios)
     requested, possible = "whole classes", "single samples"
     if kind == "samples":
         requested, possible = possible, requested

@@ -6,7 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from duck.methods.base import METHODS, Method
+from duck.errors import BadInput
+from duck.methods.base import METHODS, Method, check_kind
 from duck.methods.presets import preset
 from duck.types import Recipe, Scenario
 
@@ -14,6 +15,9 @@ AUTO = "auto"
 FEW_SAMPLES = 20
 """Up to this number DUCK was seen to bring each sample to the loss of unseen ones. Of 89 samples it
 took longer than retraining, and leaked (benchmarks/notes.md)."""
+
+ENOUGH_FOR_AMUN = 5
+"""With fewer samples and no retain data AMUN lost 4 to 7 points of accuracy (docs/tutorial.md)."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,12 @@ def ladder(scenario: Scenario, recipe: Recipe, method: str | Method = AUTO) -> l
 
     method   `auto`: those of ladder.toml; otherwise this one alone, and retraining
     """
+    if not len(scenario.retain):
+        raise BadInput(
+            "Assurance compares with retrained models and may end with retraining, and there are "
+            "no retain samples to train on. Forget without it: duck.forget(..., method='auto'), or "
+            "duck forget without --assure."
+        )
     exact = Candidate("retrained", METHODS["retrained"](), 1.0, "exact: it never saw the samples")
     if method != AUTO:
         chosen, _ = configure(method, scenario, recipe)
@@ -78,7 +88,9 @@ def choose_method(scenario: Scenario, recipe: Recipe | None) -> tuple[Method, st
 
     recipe   how the original was trained; None: not known
     """
-    if recipe is None:
+    if not len(scenario.retain):
+        name, why = _choose_retain_free(scenario)
+    elif recipe is None:
         name = "duck"
         why = "the original's recipe, which warm-restart repeats, is not known"
     elif scenario.kind == "samples" and len(scenario.forget) <= FEW_SAMPLES:
@@ -90,6 +102,17 @@ def choose_method(scenario: Scenario, recipe: Recipe | None) -> tuple[Method, st
     return _preset(name, scenario), f"Method {name} was chosen: {why}."
 
 
+def _choose_retain_free(scenario: Scenario) -> tuple[str, str]:
+    """Return the name of a method that needs no retain samples, and why it was chosen."""
+    why = "it needs no retain samples, and there are none"
+    if scenario.kind == "class":
+        return "delete", why
+    if len(scenario.forget) < ENOUGH_FOR_AMUN and len(scenario.holdout):
+        return "neg-grad", f"{why}; for so few samples it keeps the accuracy"
+    return "amun", why
+
+
 def _preset(name: str, scenario: Scenario) -> Method:
     data = scenario.data
+    check_kind(name, scenario.kind, len(scenario.retain) > 0)
     return preset(name, data.name, scenario.kind, len(data.train))

@@ -8,7 +8,7 @@ from torch import nn
 from duck.errors import BadInput
 from duck.methods._relabelling import RelabelledBatches, label_loss, random_labels
 from duck.methods._stopping import ForgetSetTraining
-from duck.methods.base import METHODS
+from duck.methods.base import METHODS, retained_classes
 from duck.training.batching import ShuffledPass
 from duck.types import Task
 
@@ -18,7 +18,7 @@ from duck.types import Task
 class RandomLabel(ForgetSetTraining):
     """Train the forget samples towards new random labels in every step, until DUCK's stop rule.
 
-    The labels are drawn from the classes of the retain set. If a whole class is forgotten, its own
+    The labels are drawn from the classes that remain. If a whole class is forgotten, its own
     label is never drawn; single samples may get their own label.
     """
 
@@ -27,11 +27,9 @@ class RandomLabel(ForgetSetTraining):
     lr: float = 1e-3
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        classes = task.retain.labels.unique()
+        classes = retained_classes(task)
         if len(classes) < 2:
-            raise BadInput(
-                "Random labels need at least two classes: all retain samples have the same class."
-            )
+            raise BadInput("Random labels need at least two classes: only one remains.")
         forget = ShuffledPass("forget", task.forget, self.batch_size)
         batches = RelabelledBatches(forget, random_labels(classes))
         return self.train("random-label", model, task, batches, label_loss)

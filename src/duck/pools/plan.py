@@ -18,6 +18,7 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS, check_kind
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, hide_ids
+from duck.scenarios import check_retain
 from duck.types import Data, Ids, Scenario
 
 Design = Literal["shadow", "request"]
@@ -215,6 +216,7 @@ def make_layout(plan: Plan, data: Data) -> Layout:
     candidates = torch.arange(len(data.train))
     if request is not None:
         scenario = request(data, seed, plan.experiment.protocol)
+        check_retain(scenario)
         check_kind(METHODS.name_of(plan.experiment.method), scenario.kind)
         if scenario.kind == "class":
             classes[data.train.labels[scenario.forget].unique()] = False
