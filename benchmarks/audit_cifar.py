@@ -29,25 +29,30 @@ from result_files import RESULTS, ResultFile, Row, create_parser, print_table, r
 import duck
 from duck.audits.attacks.base import model_attacks
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
-from duck.audits.memory import PRIMARY
+from duck.audits.memory import CLASS_LOGIT, PRIMARY
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import ModelOutputs, make_setting, observe
 from duck.audits.quick import quick
-from duck.audits.statistics import RATES, roc
+from duck.audits.statistics import RATES, least_others, roc
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Verdict
 from duck.methods import preset
 from duck.methods.base import Method
+from duck.tuning import with_settings
 
 TASKS = tuple(CIFAR_TASKS)
 SEEDS = 3
 FURTHER = {"samples": 6, "class": 3}
 PLANTED = 2
-METHODS: dict[str, tuple[str, Any]] = {
-    "DUCK (tuned)": ("duck", "tuned"),
-    "DUCK (paper)": ("duck", "paper"),
-    "FineTuning (tuned)": ("finetune", "tuned"),
+RESTART = {"epochs": 4, "peak": 1.0, "batch_size": 0}
+METHODS: dict[str, tuple[str, Any, Row]] = {
+    "DUCK (tuned)": ("duck", "tuned", {}),
+    "DUCK (paper)": ("duck", "paper", {}),
+    "FineTuning (tuned)": ("finetune", "tuned", {}),
+    "Warm restart": ("warm-restart", "tuned", RESTART),
+    "Warm restart, old rows": ("warm-restart", "tuned", {**RESTART, "fresh_rows": False}),
 }
-SLOW_METHODS: dict[str, tuple[str, Any]] = {"FineTuning (paper)": ("finetune", "paper")}
+"""Method, preset and changes to it."""
+SLOW_METHODS: dict[str, tuple[str, Any, Row]] = {"FineTuning (paper)": ("finetune", "paper", {})}
 """Run last: it takes longer than all others together."""
 ATTACK = "loss attack"
 Group = Callable[[Task], list[tuple[int, Models]]]
@@ -86,14 +91,14 @@ def groups(task: Task) -> dict[tuple[str, str], Group]:
     found[("method", "Original")] = lambda task: [
         (seed, {"original": original_of(task, seed)}) for seed in range(SEEDS)
     ]
-    for name, (method, hyperparameters) in METHODS.items():
-        found[("method", name)] = unlearned_by(method, hyperparameters)
+    for name, how in METHODS.items():
+        found[("method", name)] = unlearned_by(*how)
     if task.scenario.kind == "samples":
         found |= {("planted", f"{100 * share:.0f} % kept"): planted(share) for share in KEPT}
     names = [name for name in cheats_of(task) if name != "original"]
     found |= {("cheat", name): one_cheat(name) for name in names}
-    for name, (method, hyperparameters) in SLOW_METHODS.items():
-        found[("method", name)] = unlearned_by(method, hyperparameters)
+    for name, how in SLOW_METHODS.items():
+        found[("method", name)] = unlearned_by(*how)
     return found
 
 
@@ -113,11 +118,12 @@ def planted(share: float) -> Group:
     return models_of
 
 
-def unlearned_by(method: str, hyperparameters: Any) -> Group:
+def unlearned_by(method: str, hyperparameters: Any, changes: Row) -> Group:
     def models_of(task: Task) -> list[tuple[int, Models]]:
         kind = task.scenario.kind
         count = len(task.scenario.data.train)
         chosen = preset(method, CIFAR_TASKS[task.name][0], kind, count, hyperparameters)
+        chosen = with_settings(chosen, changes)
         name = f"{method} {hyperparameters}"
         return [(seed, {f"{name} {seed}": unlearn(chosen, task, seed)}) for seed in range(SEEDS)]
 
@@ -125,7 +131,8 @@ def unlearned_by(method: str, hyperparameters: Any) -> Group:
 
 
 def unlearn(method: Method, task: Task, seed: int) -> torch.nn.Module:
-    return duck.unlearn(method, original_of(task, seed), task.scenario).model
+    how: Row = {"new_model": task.new_model, "recipe": task.recipe}
+    return duck.unlearn(method, original_of(task, seed), task.scenario, **how).model
 
 
 def one_cheat(name: str) -> Group:
@@ -168,7 +175,15 @@ def judge_group(task: Task, models_of: Group) -> Row:
     decided_by: Counter[str] = Counter()
     setting = make_setting(task.scenario)
     columns: dict[str, list[Any]] = {
-        key: [] for key in ("residual_memory", "advantage", "tpr", "accuracy_forget", "accuracy")
+        key: []
+        for key in (
+            "residual_memory",
+            "class_logit",
+            "advantage",
+            "tpr",
+            "accuracy_forget",
+            "accuracy",
+        )
     }
     for seed, models in models_of(task):
         judge = make_judge(task, seed)
@@ -187,13 +202,17 @@ def judge_group(task: Task, models_of: Group) -> Row:
             for question in ("remembers", "exposed"):
                 yes = [item.measure for item in grades[question].evidence if item.answer == "yes"]
                 decided_by.update(yes)
-            memory = judge.residual_memory(name).get(PRIMARY[0])
+            by_measure = judge.residual_memory(name)
+            memory = by_measure.get(PRIMARY[0])
+            logit = by_measure.get(CLASS_LOGIT)
+            columns["class_logit"].append(None if logit is None else logit.value)
             curve = roc(model_attacks(setting, "quick")[ATTACK](outputs))
             columns["residual_memory"].append(
                 [memory.value, memory.low, memory.high] if memory else None
             )
             columns["advantage"].append(2 * curve.auc.value - 1)
-            columns["tpr"].append(curve.tpr_at(RATES[0]).value)
+            is_enough = curve.others >= least_others(RATES[0])
+            columns["tpr"].append(curve.tpr_at(RATES[0]).value if is_enough else None)
             columns["accuracy_forget"].append(float(outputs.forget.correct.mean()))
             columns["accuracy"].append(float(outputs.unseen.correct[setting.reported].mean()))
     order: tuple[Verdict, ...] = (FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN)
@@ -233,7 +252,7 @@ def print_tables(rows: list[Row]) -> None:
             row["n"],
             memory_cell(memory_of(row)),
             mean_cell(row["advantage"], "{:.3f}"),
-            mean_cell(100 * np.array(row["tpr"]), "{:.1f}", " %"),
+            "-" if None in row["tpr"] else mean_cell(100 * np.array(row["tpr"]), "{:.1f}", " %"),
             mean_cell(100 * np.array(row["accuracy_forget"]), "{:.1f}", " %"),
             mean_cell(100 * np.array(row["accuracy"]), "{:.1f}", " %"),
             f"{row['verdicts'][NOT_FORGOTTEN]} / {row['verdicts'][NO_VERDICT]} / "

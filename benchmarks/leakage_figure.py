@@ -59,7 +59,8 @@ def draw(panels: list[list[Row]]) -> Figure:
 def draw_panel(axis: Axes, rows: list[Row]) -> None:
     """Draw the variants of one pool, without the originals, which take no time."""
     (band,) = [row["auc_band"] for row in rows if row["variant"] == RETRAINED]
-    variants = [row for row in rows if row["variant"] != RETRAINED]
+    # Without a time of its own a variant has no place.
+    variants = [row for row in rows if row["variant"] != RETRAINED and row.get("alone", True)]
     original = [row["auc"]["value"] for row in variants if row["method"]["name"] == "original"]
     variants = [row for row in variants if row["method"]["name"] != "original"]
     axis.axhspan(band["low"], band["high"], color="#DDDDDD", zorder=0)
