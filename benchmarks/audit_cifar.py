@@ -124,7 +124,8 @@ def unlearned_by(method: str, hyperparameters: Any, changes: Row) -> Group:
         count = len(task.scenario.data.train)
         chosen = preset(method, CIFAR_TASKS[task.name][0], kind, count, hyperparameters)
         chosen = with_settings(chosen, changes)
-        name = f"{method} {hyperparameters}"
+        # Measurements are stored by this name.
+        name = f"{method} {hyperparameters} {changes}"
         return [(seed, {f"{name} {seed}": unlearn(chosen, task, seed)}) for seed in range(SEEDS)]
 
     return models_of
@@ -244,15 +245,18 @@ def print_tables(rows: list[Row]) -> None:
     print()
     print_cheats([row for row in rows if row["kind"] == "cheat"])
     print(f"\nMethods: mean ± standard deviation; advantage and TPR at 1 % FPR by the {ATTACK}.\n")
-    headers = ["model", "task", "n", "ρ", "advantage", "TPR", "forget", "test", "oracle", "quick"]
+    headers = ["model", "task", "n", "ρ", "ρ of the class logit", "advantage", "TPR", "forget"]
+    headers += ["test", "oracle", "quick"]
     cells = [
         [
             row["group"],
             row["task"],
             row["n"],
             memory_cell(memory_of(row)),
+            # Lines from before 2026-11-18 do not have it.
+            optional_cell(row.get("class_logit", [None]), "{:.2f}"),
             mean_cell(row["advantage"], "{:.3f}"),
-            "-" if None in row["tpr"] else mean_cell(100 * np.array(row["tpr"]), "{:.1f}", " %"),
+            optional_cell([rate and 100 * rate for rate in row["tpr"]], "{:.1f}", " %"),
             mean_cell(100 * np.array(row["accuracy_forget"]), "{:.1f}", " %"),
             mean_cell(100 * np.array(row["accuracy"]), "{:.1f}", " %"),
             f"{row['verdicts'][NOT_FORGOTTEN]} / {row['verdicts'][NO_VERDICT]} / "
@@ -263,6 +267,10 @@ def print_tables(rows: list[Row]) -> None:
         if row["kind"] in ("retrained", "method")
     ]
     print_table(headers, cells, texts=2)
+
+
+def optional_cell(values: list[Any], form: str, unit: str = "") -> str:
+    return "-" if None in values else mean_cell(values, form, unit)
 
 
 def mean_cell(values: Any, form: str, unit: str = "") -> str:
