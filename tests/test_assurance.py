@@ -428,7 +428,13 @@ def test_in_the_quick_tier_one_sample_must_have_a_usual_loss(is_certain: bool) -
 
 @pytest.mark.parametrize(
     ("samples", "tier", "is_said"),
-    [(1, "oracle", True), (49, "full", True), (50, "oracle", False), (1, "quick", False)],
+    [
+        (1, "oracle", True),
+        (49, "full", True),
+        (99, "oracle", True),
+        (100, "oracle", False),
+        (1, "quick", False),
+    ],
 )
 def test_what_is_said_of_few_samples(samples: int, tier: Tier, is_said: bool) -> None:
     assert bool(describe_size(samples, tier)) is is_said

@@ -57,6 +57,13 @@ FEW_SAMPLES = (
     'all of them. They may be too few for the verdict "forgotten", even of a retrained model. The '
     "model is then retrained in the end; the method retrained does that at once."
 )
+SMALL_PARTS = (
+    "{count} forget samples are split: a third is for the choice, the rest for the final audit. So "
+    'few may not suffice for the verdict "forgotten", even of a retrained model. A higher --margin '
+    "or more --models help."
+)
+ENOUGH_SAMPLES = 100
+"""Forget samples. With 60, the final audit had no verdict for a retrained model of noisy-digits."""
 NOT_TRIED = "Not tried: one sample gives no verdict."
 MAX_SECONDARY = 0.2
 """Residual memory in the choice by other measures than margins. They scatter between retrained
@@ -93,9 +100,12 @@ class AssureOptions:
 
 def describe_size(samples: int, tier: Tier) -> str:
     """Return what a user must know before audits of so few forget samples; "" for enough."""
-    if tier == "quick" or samples >= MIN_SAMPLES_TO_SPLIT:
+    if tier == "quick" or samples >= ENOUGH_SAMPLES:
         return ""
-    return ONE_SAMPLE if samples == 1 else FEW_SAMPLES.format(count=samples)
+    if samples == 1:
+        return ONE_SAMPLE
+    text = FEW_SAMPLES if samples < MIN_SAMPLES_TO_SPLIT else SMALL_PARTS
+    return text.format(count=samples)
 
 
 @dataclass(frozen=True)

@@ -312,7 +312,9 @@ def _drift_notes(
     if drift.requests >= MAX_REQUESTS or share >= MAX_FORGOTTEN:
         yield (
             f"{advice} have forgotten {100 * share:.0f} % of the training samples. Lost accuracy "
-            "and traces of earlier requests add up, also where they are too small to measure."
+            "and traces of earlier requests add up. The holdout may be too small to show them "
+            f"(lost so far: {100 * (drift.lost - drift.gained) / max(drift.n, 1):.1f} points of "
+            f"{drift.n} samples). The method retrained starts afresh with the next request."
         )
 
 

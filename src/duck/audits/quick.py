@@ -57,7 +57,7 @@ LOSS_PERCENTILE = "loss percentile"
 Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
     "No trace was found, but without retrained models "
-    "none of these tests would expose a masked output."
+    "none of these tests would expose a model that hides the output of a class."
 )
 NO_TRACE_OF_DAMAGED = (
     "No trace was found, which says little: a model that lost so much accuracy would show none."

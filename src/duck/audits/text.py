@@ -39,7 +39,8 @@ def describe(question: Question, grade: Grade, count: int) -> str:
     if question == "differs":
         amount = f"{_numbers(grade)} by the {grade.measure}"
         if grade.measure in LOGARITHMIC:
-            amount = f"its outputs are {_numbers(grade, exp)} times as far as these from each other"
+            times = _numbers(grade, exp)
+            amount = f"its outputs are {times} times as far from theirs as theirs from each other"
         return (
             f"Differs: yes. On other samples the model is unlike {count} retrained models: "
             f"{amount}. This does not decide the verdict."

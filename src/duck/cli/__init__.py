@@ -25,7 +25,7 @@ from duck.printable import printable
 from duck.registry import suggest
 
 COMMANDS = {
-    "demo": "train, forget, retrain, compare and audit on embedded data; half a minute on a CPU",
+    "demo": "train, forget, retrain, compare and audit on embedded data; a minute on a CPU",
     "train": "train an original model and store it as a run",
     "forget": "make a model forget classes, a fraction, or chosen samples",
     "compare": "run many methods on one scenario and print one table",

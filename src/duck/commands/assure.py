@@ -64,7 +64,7 @@ def plan_assurance(
     candidates = _candidates(prepared)
     samples = len(prepared.scenario.forget)
     if chosen.tier != "quick" and samples > 1:
-        shown.message(f"First, {chosen.models} models are retrained to compare with.")
+        shown.message(_describe_references(prepared, chosen.models))
     if remark := describe_size(samples, chosen.tier):
         shown.message(remark)
     return _plan(prepared, candidates)
@@ -165,6 +165,17 @@ def _candidates(prepared: PreparedRequest) -> list[Candidate]:
         return ladder(prepared.scenario, recipe)
     method, _ = options.build_method(prepared)
     return ladder(prepared.scenario, recipe, method)
+
+
+def _describe_references(prepared: PreparedRequest, models: int) -> str:
+    """Return what the models to compare with cost, which is more than the methods."""
+    seconds = _retraining_seconds(prepared)
+    about = "" if seconds is None else f", about {models * seconds:.3g} s if none are stored"
+    return (
+        f"First, {models} models are retrained to compare with{about}. The final audit trains "
+        "three more that keep a part of the samples. The times below are those of the methods "
+        "alone."
+    )
 
 
 def _plan(prepared: PreparedRequest, candidates: Sequence[Candidate]) -> list[PlannedStep]:

@@ -98,7 +98,7 @@ def choose_method(scenario: Scenario, recipe: Recipe | None) -> tuple[Method, st
         why = f"for up to {FEW_SAMPLES} samples it works sample by sample"
     else:
         name = "warm-restart"
-        why = "it leaks less than faster methods and takes a fraction of the time of retraining"
+        why = "it leaks least among the methods that take a fraction of the time of retraining"
     return _preset(name, scenario), f"Method {name} was chosen: {why}."
 
 
