@@ -27,7 +27,8 @@ def linear(weight: Tensor = START) -> nn.Linear:
 def unit_task(**rest: object) -> Task:
     """The retain points are the unit vectors, so their logits are the columns of the weights."""
     forget, retain = points([(5.0, 5.0)], [2]), points([(1.0, 0.0), (0.0, 1.0)], [0, 1])
-    return Task(forget, retain, None, 3, **{"recipe": PLAIN, **rest})  # type: ignore[arg-type]
+    given = {"forget": forget, "retain": retain, "recipe": PLAIN, **rest}
+    return Task(holdout=None, num_classes=3, **given)  # type: ignore[arg-type]
 
 
 def weight_of(method: WarmRestart, task: Task) -> Tensor:
@@ -71,6 +72,25 @@ def test_the_row_of_a_forgotten_class_is_drawn_afresh() -> None:
     single = points([(5.0, 5.0)], [1])
     kept = weight_of(WarmRestart(epochs=1), replace(unit_task(recipe=still), forget=single))
     assert kept.equal(START)
+
+
+def test_only_rows_of_whole_classes_are_drawn_afresh() -> None:
+    still = replace(PLAIN, lr=0.0)
+    retain = points([(1.0, 0.0)], [0])
+    forget = points([(5.0, 5.0), (1.0, 2.0), (2.0, 1.0)], [2, 1, 0])
+    both = weight_of(WarmRestart(epochs=1), unit_task(recipe=still, forget=forget, retain=retain))
+    assert both[0].equal(START[0])
+    assert not (both[1:] == START[1:]).any()
+
+
+def test_a_row_is_drawn_afresh_after_the_mixture_and_with_its_bias() -> None:
+    task = unit_task(recipe=replace(PLAIN, lr=0.0), new_model=lambda: linear(FRESH))
+    drawn, mixed = (weight_of(WarmRestart(epochs=1, shrink=share), task) for share in (0.0, 0.3))
+    assert mixed[2].equal(drawn[2])
+    torch.testing.assert_close(mixed[:2], 0.7 * START[:2] + 0.3 * FRESH[:2])
+    net = nn.Linear(2, 3)
+    bias = WarmRestart(epochs=1)(net, task).state_dict()["bias"]
+    assert (bias == net.bias).tolist() == [True, True, False]
 
 
 class Wrapped(nn.Module):
