@@ -1,5 +1,6 @@
 """The shortest way: plain modules and plain data sets, as a user has them."""
 
+import copy
 import re
 import time
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
+from duck.audits.next_step import PythonNames, next_calls
 from duck.audits.verdict import Audit
 from duck.errors import BadInput
 from duck.methods import METHODS, Ssd
@@ -342,6 +344,53 @@ def test_the_suggestions_name_what_is_not_known() -> None:
     assert all(call.startswith("duck.forget(original, data, ids, ") for call in module)
     second = duck.forget(toy_result([1, 5, 9]), forget=request, method="original")
     assert all("earlier_result" in call for call in calls(duck.audit(second)))
+
+
+class Patches(nn.Module):
+    """A head of patches: it is not found, and must be named."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(1, 6, 3, padding=1)
+        self.head = nn.Conv2d(6, 4, 4, stride=4)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.relu(self.body(images))).mean((2, 3))
+        return logits
+
+
+def test_the_suggestions_keep_the_head_and_the_original() -> None:
+    torch.manual_seed(0)
+    net = duck.train(Patches, toy_data(), recipe=RECIPE)
+    rest: dict[str, Any] = {"new_model": Patches, "recipe": replace(RECIPE, epochs=1)}
+    result = duck.forget(
+        net, toy_data(), duck.ForgetClasses([2]), head="head", method="original", **rest
+    )
+    names = {"duck": duck, "result": result, "original": net}
+    for audit in (duck.audit(result), duck.audit(result, original=net)):
+        assert audit.verdict == "not forgotten"
+        again = eval(calls(audit)[0], names)
+        assert again.task.head == "head"
+        assert again.original is net
+    twin = copy.deepcopy(net)
+    (first, *_) = calls(duck.audit(result, original=twin))
+    assert eval(first, {**names, "original": twin}).original is twin
+    few = duck.audit(again, original=twin, head="head")
+    assert few.verdict == "no verdict"
+    assert "original=original" in calls(few)[0]
+    assert eval(calls(few)[0], {**names, "result": again}).models == 6
+
+
+def test_the_suggestions_keep_given_retrained_models_and_the_tier() -> None:
+    result = toy_result(duck.ForgetClasses([2]), method="retrained")
+    models = [toy_result(duck.ForgetClasses([2]), method="retrained", seed=1).model]
+    audit = duck.audit(result, retrained=models)
+    assert audit.verdict == "no verdict"
+    more = eval(calls(audit)[0], {"duck": duck, "result": result, "retrained": models})
+    assert (more.tier, more.models) == ("oracle", 6)
+    assert "retrained=retrained" in calls(audit)[0]
+    (step,) = next_calls(replace(audit, tier="full"), PythonNames("result", ""), 60)
+    assert 'tier="full"' in step
 
 
 def test_one_sample_is_not_sent_to_another_tier() -> None:

@@ -130,7 +130,9 @@ class SlowRetraining:
         return Retraining(scenario, trained_net(), self.new_model, RECIPE)
 
 
-def run_within(budget: float, retraining: SlowRetraining, expected: float | None) -> Assured:
+def run_within(
+    budget: float, retraining: Callable[[Scenario], Retraining], expected: float | None
+) -> Assured:
     def unlearn_with(candidate: Candidate) -> Outcome:
         return unlearn(
             candidate.method, trained_net(), class_scenario(), new_model=toy_net, recipe=RECIPE
@@ -176,6 +178,21 @@ def test_stored_models_need_no_permission(tmp_path: Path) -> None:
     assert (len(first.seconds), len(again.seconds)) == (2, 0)
 
 
+def test_five_stored_models_suffice_and_a_budget_stops_planted_ones(tmp_path: Path) -> None:
+    training, trained = Training("toy", "toy", RECIPE), list[Retraining]()
+    store = ArtifactStore(tmp_path)
+
+    def retraining(scenario: Scenario) -> Retraining:
+        trained.append(Retraining(scenario, trained_net(), toy_net, RECIPE, training, store))
+        return trained[-1]
+
+    retraining(class_scenario())(5)
+    assured = run_within(60, retraining, 100)
+    assert [len(item.seconds) for item in trained] == [5, 0, 0, 0, 0]
+    assert assured.audit is not None
+    assert (assured.audit.models, assured.audit.power) == (5, None)
+
+
 def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
     original = Original(trained_net())
     with pytest.raises(BadInput, match="new_model="):
@@ -184,7 +201,12 @@ def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [AssureOptions(models=0), AssureOptions(budget_seconds=0.0), AssureOptions("orcale")],  # type: ignore[arg-type]
+    [
+        AssureOptions(models=0),
+        AssureOptions(budget_seconds=0.0),
+        AssureOptions(budget_seconds=float("nan")),
+        AssureOptions("orcale"),  # type: ignore[arg-type]
+    ],
 )
 def test_options_out_of_range(options: AssureOptions) -> None:
     with pytest.raises(BadInput, match="got"):

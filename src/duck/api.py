@@ -489,7 +489,13 @@ def audit(
     before = None if original is None else check_given(original)
     case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
     given = [check_given(model) for model in (case.original, case.unlearned, *references)]
-    names = _names_in_calls(unlearned, new_model, recipe)
+    names = _names_in_calls(unlearned, original, new_model, recipe, head)
+    if references:
+        names = names.with_audit_options("retrained=retrained")
+    if pool is not None:
+        names = names.with_audit_options(f"pool={str(pool)!r}")
+    if pool_models is not None:
+        names = names.with_audit_options(f"pool_models={pool_models}")
     with accepting_images(*given):
         original_model, unlearned_model, *others = (in_float32(model) for model in given)
         case = replace(
@@ -531,13 +537,18 @@ def _audit_models(
 
 
 def _names_in_calls(
-    unlearned: nn.Module | Result, new_model: Callable[[], nn.Module] | None, recipe: Recipe | None
+    unlearned: nn.Module | Result,
+    original: nn.Module | Path | str | None,
+    new_model: Callable[[], nn.Module] | None,
+    recipe: Recipe | None,
+    head: str | None,
 ) -> PythonNames:
     """Return how suggested calls name what the user has; `result` is what `forget` returned."""
+    named_head = "" if head is None else f", head={head!r}"
     if not isinstance(unlearned, Result):
         return PythonNames(
-            "unlearned, scenario, original=original",
-            "original, data, ids",
+            f"unlearned, scenario, original=original{named_head}",
+            f"original, data, ids{named_head}",
         )
     task = unlearned.task
     known_model = new_model is None and task.new_model is not None
@@ -546,11 +557,14 @@ def _names_in_calls(
         f"new_model={'result.task.new_model' if known_model else 'new_model'}",
         f"recipe={'result.recipe' if known_recipe else 'recipe'}",
     ]
-    start = "earlier_result" if unlearned.scenario.earlier else "result.original, result.data"
-    seed = unlearned.scenario.seed
+    before = "result.original" if original is None else "original"
+    start = "earlier_result" if unlearned.scenario.earlier else f"{before}, result.data"
+    seed = f", seed={unlearned.scenario.seed}" if unlearned.scenario.seed else ""
+    known_head = head or unlearned.task.head
     return PythonNames(
-        "result",
-        f"{start}, forget=result.request" + (f", seed={seed}" if seed else ""),
+        "result" + ("" if original is None else ", original=original") + named_head,
+        f"{start}, forget=result.request{seed}"
+        + ("" if known_head is None else f", head={known_head!r}"),
         METHODS.name_of(unlearned.method),
         ", ".join(arguments),
     )

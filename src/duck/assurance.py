@@ -94,7 +94,8 @@ class AssureOptions:
                 f"With fewer than {ENOUGH} retrained models no model is called forgotten, got "
                 f"{self.models}."
             )
-        if self.budget_seconds is not None and self.budget_seconds <= 0:
+        # NaN is not above 0.
+        if self.budget_seconds is not None and not self.budget_seconds > 0:
             raise BadInput(f"The budget must be positive, got {self.budget_seconds} seconds.")
 
 

@@ -335,9 +335,12 @@ def test_the_full_tier_trains_a_pool_for_a_result_in_memory(tmp_path: Path) -> N
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()}
     duck.audit(result, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()} == files
-    wider = replace(result, original=Masked(trained_net()))
-    with pytest.raises(BadInput, match="These are different pools"):
-        duck.audit(wider, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
+    same_class = trained_net()
+    same_class.register_buffer("further", torch.zeros(1))
+    for other in (Masked(trained_net()), same_class):
+        wider = replace(result, original=other)
+        with pytest.raises(BadInput, match="These are different pools"):
+            duck.audit(wider, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)
 
 
 def test_the_full_tier_needs_a_result_and_enough_models() -> None:

@@ -1,5 +1,6 @@
 """Warm restart: one learning-rate cycle on the retain samples, from the original's weights."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -26,7 +27,8 @@ def linear(weight: Tensor = START) -> nn.Linear:
 def unit_task(**rest: object) -> Task:
     """The retain points are the unit vectors, so their logits are the columns of the weights."""
     forget, retain = points([(5.0, 5.0)], [2]), points([(1.0, 0.0), (0.0, 1.0)], [0, 1])
-    return Task(forget, retain, None, 3, **{"recipe": PLAIN, **rest})  # type: ignore[arg-type]
+    given = {"forget": forget, "retain": retain, "recipe": PLAIN, **rest}
+    return Task(holdout=None, num_classes=3, **given)  # type: ignore[arg-type]
 
 
 def weight_of(method: WarmRestart, task: Task) -> Tensor:
@@ -70,6 +72,102 @@ def test_the_row_of_a_forgotten_class_is_drawn_afresh() -> None:
     single = points([(5.0, 5.0)], [1])
     kept = weight_of(WarmRestart(epochs=1), replace(unit_task(recipe=still), forget=single))
     assert kept.equal(START)
+
+
+def test_only_rows_of_whole_classes_are_drawn_afresh() -> None:
+    still = replace(PLAIN, lr=0.0)
+    retain = points([(1.0, 0.0)], [0])
+    forget = points([(5.0, 5.0), (1.0, 2.0), (2.0, 1.0)], [2, 1, 0])
+    both = weight_of(WarmRestart(epochs=1), unit_task(recipe=still, forget=forget, retain=retain))
+    assert both[0].equal(START[0])
+    assert not (both[1:] == START[1:]).any()
+
+
+def test_a_row_is_drawn_afresh_after_the_mixture_and_with_its_bias() -> None:
+    task = unit_task(recipe=replace(PLAIN, lr=0.0), new_model=lambda: linear(FRESH))
+    drawn, mixed = (weight_of(WarmRestart(epochs=1, shrink=share), task) for share in (0.0, 0.3))
+    assert mixed[2].equal(drawn[2])
+    torch.testing.assert_close(mixed[:2], 0.7 * START[:2] + 0.3 * FRESH[:2])
+    net = nn.Linear(2, 3)
+    bias = WarmRestart(epochs=1)(net, task).state_dict()["bias"]
+    assert (bias == net.bias).tolist() == [True, True, False]
+
+
+class Wrapped(nn.Module):
+    """A head that reads two features."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.features = nn.Sigmoid()
+        self.head = head
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+class Cosine(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(START.clone())
+
+    def forward(self, features: Tensor) -> Tensor:
+        return nn.functional.linear(features, nn.functional.normalize(self.weight))
+
+
+class Scaled(nn.Linear):
+    """A linear layer with a weight that is no row of a class."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 3)
+        self.scale = nn.Parameter(torch.full((1,), 2.0))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features) * self.scale
+
+
+def redrawn(head: nn.Module, name: str | None = None) -> tuple[list[bool], list[str]]:
+    """Return which columns of the logits a cycle with rate 0 turned, and the notes."""
+    notes: list[str] = []
+    net = Wrapped(head).eval()
+    task = unit_task(recipe=replace(PLAIN, lr=0.0), head=name, note=notes.append)
+    unlearned = WarmRestart(epochs=1)(net, task)
+    images = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        change = unlearned(images) - net(images)
+    # A new bias alone would move all images alike.
+    return (change.std(0) > 1e-5).tolist(), notes
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (lambda: nn.Linear(2, 3), "head"),
+        (lambda: nn.Sequential(nn.Dropout(), nn.Linear(2, 3)), None),
+        (lambda: nn.Sequential(nn.Dropout(), nn.Linear(2, 3)), "head"),
+        (lambda: nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 3)), "head"),
+        (lambda: nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 3)), "head.0"),
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)), None),
+        (Scaled, None),
+    ],
+)
+def test_the_row_is_drawn_afresh_in_any_affine_head(
+    head: Callable[[], nn.Module], name: str | None
+) -> None:
+    assert redrawn(head(), name) == ([False, False, True], [])
+
+
+def test_the_row_is_drawn_afresh_among_outputs_without_a_class() -> None:
+    assert redrawn(nn.Linear(2, 5)) == ([False, False, True, False, False], [])
+
+
+def test_a_note_says_that_a_row_was_not_drawn_afresh() -> None:
+    frozen = nn.Linear(2, 3).requires_grad_(False)
+    body = nn.Linear(2, 2)
+    for head, name in ((Cosine(), "head"), (nn.Sequential(body, frozen), None)):
+        columns, notes = redrawn(head, name)
+        assert columns == [False, False, False]
+        assert len(notes) == 1
 
 
 def test_the_size_of_a_batch_can_differ_from_the_originals() -> None:

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from duck.audits.verdict import (
@@ -107,6 +107,12 @@ class PythonNames:
     """The method that ran; "" where it is not known."""
     retraining: str = "new_model=new_model, recipe=recipe"
     """The arguments for retraining."""
+    audit_options: str = ""
+    """Further arguments that duck.audit was given."""
+
+    def with_audit_options(self, options: str) -> "PythonNames":
+        """Return the names with further arguments of duck.audit."""
+        return replace(self, audit_options=f"{self.audit_options}, {options}")
 
 
 def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...]:
@@ -129,11 +135,12 @@ def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...
         )
     if samples == 1:
         return (ONE_SAMPLE,)
-    oracle = f'duck.audit({names.audited}, tier="oracle", {{}}{names.retraining})'
-    if audit.tier == "quick":
-        return (f"{COMPARE}: `{oracle.format('')}`.",)
-    models = f"models={2 * max(audit.models, DEFAULT_MODELS // 2)}, "
-    return (f"{MORE_MODELS}: `{oracle.format(models)}`.",)
+    what, tier, models = COMPARE, "oracle", ""
+    if audit.tier != "quick":
+        what, tier = MORE_MODELS, audit.tier
+        models = f"models={2 * max(audit.models, DEFAULT_MODELS // 2)}, "
+    options = f"{models}{names.retraining}{names.audit_options}"
+    return (f'{what}: `duck.audit({names.audited}, tier="{tier}", {options})`.',)
 
 
 def _python_tier(tier: Tier) -> Tier:

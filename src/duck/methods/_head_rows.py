@@ -2,9 +2,10 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from duck.errors import BadInput
-from duck.models.head import PROBE_IMAGES, find_head
+from duck.models.head import PROBE_IMAGES, compute_logits, find_head
 from duck.types import Task
 
 AffineHead = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -23,18 +24,19 @@ def affine_head(model: nn.Module, task: Task) -> AffineHead:
 def redraw_forgotten(model: nn.Module, task: Task, generator: torch.Generator) -> None:
     """Draw the rows of classes without retain samples afresh, in place.
 
-    A head that is no linear layer or convolution, or has other rows than classes, stays as it is.
+    Frozen rows stay as they are, and those of a head that is no linear layer or convolution. The
+    task gets a note of it.
     """
     forgotten = torch.isin(task.forget.labels, task.retain.labels).logical_not()
     if not forgotten.any():
         return
     classes = task.forget.labels[forgotten].unique()
-    _, head = _find(model, task)
-    if isinstance(head, AffineHead) and len(head.weight) == task.num_classes:
-        with torch.no_grad():
-            for weight in _rows(head).values():
-                rows = _drawn(weight, len(classes), head, generator)
-                weight[classes.to(weight.device)] = rows
+    head = _layer_of_logits(model, task)
+    if head is None or not _redraw(head, classes, generator):
+        task.note(
+            "The head's weights of the forgotten classes were not drawn afresh: they are frozen, "
+            "or the head is no Linear layer or convolution. They may still rank the samples."
+        )
 
 
 def widen(head: AffineHead, generator: torch.Generator) -> None:
@@ -53,6 +55,55 @@ def narrow(head: AffineHead, classes: int) -> None:
 def _find(model: nn.Module, task: Task) -> tuple[str, nn.Module]:
     name = find_head(model, next(task.forget.batches(PROBE_IMAGES)).images, task.head).name
     return name, model.get_submodule(name)
+
+
+def _layer_of_logits(model: nn.Module, task: Task) -> AffineHead | None:
+    """Return the layer with a row for each logit; a named head may hold it, or come before it."""
+    images = next(task.forget.batches(PROBE_IMAGES)).images
+    count = compute_logits(model, images).shape[1]
+    _, head = _find(model, task)
+    if task.head is not None and not _has_rows(head, count):
+        try:
+            head = model.get_submodule(find_head(model, images).name)
+        except BadInput:
+            return None
+    return head if isinstance(head, AffineHead) and _has_rows(head, count) else None
+
+
+def _has_rows(head: nn.Module, count: int) -> bool:
+    return isinstance(head, AffineHead) and len(head.weight) == count
+
+
+def _redraw(head: AffineHead, classes: Tensor, generator: torch.Generator) -> bool:
+    """Draw rows afresh in place; return False if those of the weight must stay."""
+    weights = {
+        name: weight
+        for name, weight in _rows(head).items()
+        if weight.requires_grad and weight.dim() and len(weight) == len(head.weight)
+    }
+    with torch.no_grad():
+        for weight in weights.values():
+            weight[classes.to(weight.device)] = _drawn(weight, len(classes), head, generator)
+        drawn = [*weights, *_redraw_parametrized(head, classes, generator)]
+    return any(name.startswith("weight") for name in drawn)
+
+
+def _redraw_parametrized(
+    head: AffineHead, classes: Tensor, generator: torch.Generator
+) -> list[str]:
+    """Draw rows afresh that are computed from others, as by weight_norm; return their names."""
+    names = [name for name in ("weight", "bias") if is_parametrized(head, name)]
+    drawn = []
+    for name in names:
+        parts = head.get_submodule(f"parametrizations.{name}")
+        is_frozen = not all(weight.requires_grad for weight in parts.parameters(recurse=False))
+        if is_frozen or not all(hasattr(part, "right_inverse") for part in parts.children()):
+            continue
+        weight = getattr(head, name).clone()
+        weight[classes.to(weight.device)] = _drawn(weight, len(classes), head, generator)
+        setattr(head, name, weight)
+        drawn.append(name)
+    return drawn
 
 
 def _drawn(weight: Tensor, count: int, head: AffineHead, generator: torch.Generator) -> Tensor:

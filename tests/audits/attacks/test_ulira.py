@@ -225,6 +225,21 @@ def test_a_shift_of_the_forgotten_samples_alone_is_memory() -> None:
         assert alone.n == 120
 
 
+def test_the_interval_of_the_excess_holds_the_choice_of_samples() -> None:
+    """A recipe moves some samples far and others not at all; few of them were drawn."""
+    draw, held = np.random.default_rng(0), 0
+    ids = np.arange(12).astype(str)
+    for _ in range(20):
+        values = draw.normal(size=(24, 12)) + np.where(draw.random(12) < 0.5, 2.0, 0.0)
+        members = np.repeat(np.arange(24) % 2 == 0, 12).reshape(24, 12)
+        members[:, 6:] = False
+        references = draw.normal(size=(24, 12))
+        oracles = Margins(ids, references, np.zeros((24, 12), bool))
+        found = excess_over_unseen(Margins(ids, values, members), oracles, ids[6:])
+        held += found.low < 0 < found.high
+    assert held >= 18
+
+
 def test_the_excess_is_the_difference_of_two_areas() -> None:
     """Had all models been scored on unseen samples, that area would be the larger by itself."""
     unlearned, oracles = shifted(0, 1.5, 0.5)
