@@ -164,7 +164,9 @@ def test_the_row_is_drawn_afresh_among_outputs_without_a_class() -> None:
 def test_a_note_says_that_a_row_was_not_drawn_afresh() -> None:
     frozen = nn.Linear(2, 3).requires_grad_(False)
     body = nn.Linear(2, 2)
-    for head, name in ((Cosine(), "head"), (nn.Sequential(body, frozen), None)):
+    # The unnamed head is not found.
+    heads = ((Cosine(), "head"), (Cosine(), None), (nn.Sequential(body, frozen), None))
+    for head, name in heads:
         columns, notes = redrawn(head, name)
         assert columns == [False, False, False]
         assert len(notes) == 1

@@ -35,7 +35,8 @@ def redraw_forgotten(model: nn.Module, task: Task, generator: torch.Generator) -
     if head is None or not _redraw(head, classes, generator):
         task.note(
             "The head's weights of the forgotten classes were not drawn afresh: they are frozen, "
-            "or the head is no Linear layer or convolution. They may still rank the samples."
+            "or the head is no Linear layer or convolution, or it was not found (then name it: "
+            "head=). They may still rank the samples."
         )
 
 
@@ -61,7 +62,12 @@ def _layer_of_logits(model: nn.Module, task: Task) -> AffineHead | None:
     """Return the layer with a row for each logit; a named head may hold it, or come before it."""
     images = next(task.forget.batches(PROBE_IMAGES)).images
     count = compute_logits(model, images).shape[1]
-    _, head = _find(model, task)
+    try:
+        _, head = _find(model, task)
+    except BadInput:
+        if task.head is not None:
+            raise
+        return None  # Other methods need the head, this one can do without.
     if task.head is not None and not _has_rows(head, count):
         try:
             head = model.get_submodule(find_head(model, images).name)
