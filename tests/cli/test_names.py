@@ -61,9 +61,16 @@ def test_show_names_the_request_and_the_verdict(
     assert f"{count} samples ('b' {count})" in shown
     assert f"`duck audit {out}`" in shown
     for tier, verdict in (("quick", "not forgotten"), ("oracle", "forgotten")):
-        (out / f"audit-{tier}.json").write_text(json.dumps({"verdict": verdict, "models": 5}))
+        audit = {"verdict": verdict, "tier": tier, "models": 5}
+        (out / f"audit-{tier}.json").write_text(json.dumps(audit))
         assert cli.main(["show", str(out)]) == 0
         assert f"Verdict ({tier} audit): {verdict}." in capsys.readouterr().out
+    undecided = {"verdict": "no verdict", "tier": "full"}
+    (out / "audit-full.json").write_text(json.dumps(undecided))
+    assert cli.main(["show", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "Verdict (oracle audit): forgotten." in shown
+    assert "audit-full.json" in shown
     (out / "audit-oracle.json").write_text("{")
     assert cli.main(["show", str(out)]) == 0
     assert "audit-oracle.json cannot be read" in capsys.readouterr().out
