@@ -78,6 +78,27 @@ def test_show_names_the_request_and_the_verdict(
     assert "Verdict" not in capsys.readouterr().out
 
 
+def test_show_counts_ids_once_and_needs_no_settings(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "retrained"
+    (tmp_path / "ids.txt").write_text("\n".join(listed_ids(run)))
+    words = split("forget --run {} --ids {} --method retrained", run, tmp_path / "ids.txt")
+    assert cli.main([*words, "--out", str(out), "--max-accuracy-loss", "1"]) in (0, 1)
+    capsys.readouterr()
+    assert cli.main(["show", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (request,) = [line for line in lines if line.startswith("Request:")]
+    assert request.count("3 samples") == 1
+    assert "Method retrained" in lines
+
+
+def listed_ids(run: Path) -> list[str]:
+    """Return the ids of three training samples of a run of images."""
+    folder = run.parent / "images"
+    return [str(file.relative_to(folder)) for file in sorted(folder.glob("b/*.png"))[:12:4]]
+
+
 def test_show_of_a_run_that_forgot_nothing(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,8 @@ def _print_record(record: dict[str, Any], folder: Path) -> None:
         write(note)
     if experiment.method:
         method = record["experiment"]["method"]
-        write(f"Method {method['name']}: {_format_settings(method)}")
+        settings = _format_settings(method)
+        write(f"Method {method['name']}" + (f": {settings}" if settings else ""))
     _print_scores(run)
     print_earlier_requests(run.earlier)
     if run.environment:
@@ -108,8 +109,10 @@ def _describe_request(run: runs.Run) -> str:
     hidden = len(classes) - MAX_CLASSES
     rest = f" and {hidden} classes more" if hidden > 0 else ""
     by_class = f" ({', '.join(classes[:MAX_CLASSES])}{rest})" if classes else ""
+    request = describe(run.experiment.request, names)
     samples = counted(run.samples["forget"], "sample")
-    return f"{describe(run.experiment.request, names)}, {samples}{by_class}"
+    # A request by ids is described by its count.
+    return f"{request}{by_class}" if request == samples else f"{request}, {samples}{by_class}"
 
 
 def _describe_verdict(folder: Path, run: runs.Run) -> list[str]:
