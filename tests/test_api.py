@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
 from duck.audits.next_step import PythonNames, next_calls
-from duck.audits.verdict import Audit
+from duck.audits.verdict import Audit, describe_final
 from duck.errors import BadInput
 from duck.methods import METHODS, Ssd
 from duck.methods.presets import default_recipe
@@ -325,6 +325,24 @@ def test_every_call_that_an_audit_suggests_works() -> None:
     oracle = eval(call, {"duck": duck, "result": again})
     assert (oracle.tier, oracle.models) == ("oracle", 6)
     assert oracle.next_steps
+
+
+def test_an_assured_result_shows_its_final_audit_and_is_not_audited_by_a_lower_tier() -> None:
+    options = duck.AssureOptions("oracle", models=5, planted=False)
+    result = toy_result(duck.ForgetRandomClasses(1), method="retrained", assure=options)
+    assert result.assured is not None
+    final = result.assured.audit
+    assert final is not None
+    assert final.tier == "oracle"
+    assert describe_final(final) in str(result).splitlines()
+    again = duck.audit(result)
+    assert replace(again, next_steps=()) == final
+    assert again.next_steps
+    # Other arguments ask for a new audit, which is of the same tier.
+    assert duck.audit(result, models=5).tier == "oracle"
+    assert duck.audit(result, tier="quick").tier == "quick"
+    without = replace(result, assured=replace(result.assured, audit=None))
+    assert duck.audit(without).tier == "quick"
 
 
 def test_a_method_that_failed_is_not_suggested_again() -> None:

@@ -11,7 +11,16 @@ from sklearn.metrics import accuracy_score, log_loss
 from torch import Tensor
 
 from duck.errors import BadInput
-from duck.metrics import Scores, aus, evaluate, forgot, judge_kept, kept_accuracy
+from duck.metrics import (
+    KEPT,
+    TOO_MUCH_LOST,
+    Scores,
+    aus,
+    evaluate,
+    forgot,
+    judge_kept,
+    kept_accuracy,
+)
 from duck.predict import outcomes, predict
 from tests.toys import class_scenario, head_of, samples_scenario, trained_net
 
@@ -138,6 +147,14 @@ def test_the_default_limit_by_hand() -> None:
 def test_a_limit_is_a_share() -> None:
     with pytest.raises(BadInput, match=r"0.05 for 5 points; got 5"):
         kept_accuracy("test", 0.9, 0.8, 100, 5)
+
+
+@pytest.mark.parametrize("unlearned", [0.9, 0.851, 0.5])
+def test_only_damage_is_printed_as_too_much_accuracy_lost(unlearned: float) -> None:
+    kept = kept_accuracy("retain_test", 0.863, unlearned, 1000)
+    text = str(kept)
+    assert (TOO_MUCH_LOST in text, KEPT in text) == (kept.damaged, not kept.damaged)
+    assert f"86.3 % to {100 * unlearned:.1f} %" in text
 
 
 def test_kept_accuracy_is_of_unseen_samples_where_there_are_some() -> None:

@@ -17,7 +17,14 @@ from duck.audits.full import check_pool_models
 from duck.audits.next_step import PythonNames, audit_obstacle, next_calls
 from duck.audits.outputs import make_setting
 from duck.audits.quick import Coverage
-from duck.audits.verdict import DEFAULT_MODELS, NOT_FORGOTTEN, TIERS, Audit, Tier
+from duck.audits.verdict import (
+    DEFAULT_MODELS,
+    NOT_FORGOTTEN,
+    TIERS,
+    Audit,
+    Tier,
+    describe_final,
+)
 from duck.commands.audit import DEFAULT_POOL_MODELS, AuditOptions, audit_run
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
@@ -151,7 +158,9 @@ class Result:
     @property
     def _verdict(self) -> str:
         if self.assured is not None:
-            return str(self.assured.assurance)
+            audit = self.assured.audit
+            final = [describe_final(audit)] if audit is not None else []
+            return "\n".join([str(self.assured.assurance), *final])
         if not self.forgot:
             return f"Verdict: {NOT_FORGOTTEN}."
         splits = ("forget", "retain", "holdout", "test")
@@ -431,6 +440,10 @@ def audit(
     For the folder of a run this does what `duck audit` does: it loads the data and the original,
     trains what is missing, and stores the audit in the folder.
 
+    A Result of `forget(..., assure="oracle")` has been audited: `duck.audit(result)` returns its
+    final audit, `result.assured.audit`. With further arguments it is audited anew on all forget
+    samples, by the same tier unless `tier` names one.
+
     Args:
         unlearned: The Result of `forget`, the folder of a run, or an unlearned model with
             `scenario` and `original`.
@@ -439,9 +452,10 @@ def audit(
             is not found.
         retrained: Models trained without the forget samples by the recipe of the original, with
             other seeds; five or more. For the folder of a run, folders of such runs.
-        tier: `quick` needs no retrained models. `oracle`, the default if some are given, trains
-            the missing ones up to `models`, for which it needs `new_model` and `recipe`; the folder
-            of a run has them. `full` also trains a pool, and needs a Result or the folder of a run.
+        tier: `quick`, the default, needs no retrained models. `oracle`, the default if some are
+            given, trains the missing ones up to `models`, for which it needs `new_model` and
+            `recipe`; the folder of a run has them. `full` also trains a pool, and needs a Result
+            or the folder of a run.
         models: Number of retrained models of the tiers `oracle` and `full`.
         pool: Folder of the pool of the full tier. That of a Result is made there, or resumed. None:
             a temporary one; for the folder of a run, one in the same folder.
@@ -455,7 +469,13 @@ def audit(
     """
     is_one = isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
     references: list[Any] = [retrained] if is_one else list(retrained)  # type: ignore[arg-type]
-    chosen: Tier = tier or ("oracle" if references else "quick")
+    final = _final_audit(unlearned)
+    asked = (tier, scenario, original, pool, pool_models, new_model, recipe, head)
+    is_plain = models == DEFAULT_MODELS and not (references or options)
+    if final is not None and is_plain and all(argument is None for argument in asked):
+        return final
+    known_tier: Tier = "quick" if final is None else final.tier
+    chosen: Tier = tier or ("oracle" if references else known_tier)
     if isinstance(unlearned, Path | str):
         if scenario is not None or new_model is not None or recipe is not None:
             raise BadInput(
@@ -510,6 +530,17 @@ def audit(
             case, unlearned, chosen, others, known_recipe, count, pool, pool_models
         )
     return replace(found, next_steps=next_calls(found, names, len(case.scenario.forget)))
+
+
+def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
+    """Return the final audit of an assured Result, if it tells more than the quick tier."""
+    if not isinstance(unlearned, Result) or unlearned.assured is None:
+        return None
+    final = unlearned.assured.audit
+    if final is None or final.tier == "quick":
+        return None
+    names = _names_in_calls(unlearned, None, None, None, None)
+    return replace(final, next_steps=next_calls(final, names, len(unlearned.scenario.forget)))
 
 
 def _audit_models(

@@ -22,6 +22,7 @@ STANDARD_ERRORS = 3
 ONE_SIDED = 1.645
 """Standard errors below 0.5 from which a mean rank is low: 5 % of unseen samples have one."""
 TOO_MUCH_LOST = "The model lost too much accuracy"
+KEPT = "The model kept its accuracy"
 
 Confusion = dict[ClassIndex, dict[ClassIndex, Count]]
 """True class -> predicted class -> count, without zeros. The keys are text, as in JSON."""
@@ -62,8 +63,9 @@ class KeptAccuracy:
     def __str__(self) -> str:
         split = self.split.replace("_", "-")
         return (
-            f"{TOO_MUCH_LOST}: {split} accuracy fell from {100 * self.original:.1f} % to "
-            f"{100 * self.unlearned:.1f} % (n = {self.n}); "
+            f"{TOO_MUCH_LOST if self.damaged else KEPT}: {split} accuracy "
+            f"{'fell' if self.unlearned < self.original else 'went'} from "
+            f"{100 * self.original:.1f} % to {100 * self.unlearned:.1f} % (n = {self.n}); "
             f"the limit is {100 * self.limit:.1f} points."
         )
 

@@ -61,14 +61,42 @@ def test_show_names_the_request_and_the_verdict(
     assert f"{count} samples ('b' {count})" in shown
     assert f"`duck audit {out}`" in shown
     for tier, verdict in (("quick", "not forgotten"), ("oracle", "forgotten")):
-        (out / f"audit-{tier}.json").write_text(json.dumps({"verdict": verdict, "models": 5}))
+        audit = {"verdict": verdict, "tier": tier, "models": 5}
+        (out / f"audit-{tier}.json").write_text(json.dumps(audit))
         assert cli.main(["show", str(out)]) == 0
         assert f"Verdict ({tier} audit): {verdict}." in capsys.readouterr().out
+    undecided = {"verdict": "no verdict", "tier": "full"}
+    (out / "audit-full.json").write_text(json.dumps(undecided))
+    assert cli.main(["show", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "Verdict (oracle audit): forgotten." in shown
+    assert "audit-full.json" in shown
     (out / "audit-oracle.json").write_text("{")
     assert cli.main(["show", str(out)]) == 0
     assert "audit-oracle.json cannot be read" in capsys.readouterr().out
     assert cli.main(["show", str(run)]) == 0
     assert "Verdict" not in capsys.readouterr().out
+
+
+def test_show_counts_ids_once_and_needs_no_settings(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "retrained"
+    (tmp_path / "ids.txt").write_text("\n".join(listed_ids(run)))
+    words = split("forget --run {} --ids {} --method retrained", run, tmp_path / "ids.txt")
+    assert cli.main([*words, "--out", str(out), "--max-accuracy-loss", "1"]) in (0, 1)
+    capsys.readouterr()
+    assert cli.main(["show", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (request,) = [line for line in lines if line.startswith("Request:")]
+    assert request.count("3 samples") == 1
+    assert "Method retrained" in lines
+
+
+def listed_ids(run: Path) -> list[str]:
+    """Return the ids of three training samples of a run of images."""
+    folder = run.parent / "images"
+    return [str(file.relative_to(folder)) for file in sorted(folder.glob("b/*.png"))[:12:4]]
 
 
 def test_show_of_a_run_that_forgot_nothing(

@@ -185,6 +185,8 @@ def test_a_run_with_assurance_shows_the_methods_that_were_tried_and_their_time(
     assert "scrub ✗ no It failed: out of memory. – – 0.00 s" in text
     assert "warm-restart ✓ yes Nothing was found. forgotten 0.01 2.2 min" in text
     assert text.count("Methods were tried in turn until one passed the oracle audit.") == 1
+    # The verdict in a row is not that of the final audit, which the reason may be of.
+    assert "Reason Audit for the choice Residual memory" in " ".join(text.split())
     (folder / "assurance.json").write_text("{}")
     text = visible_text(page_of(folder))
     assert "run/assurance.json cannot be used: tier is missing" in text

@@ -113,6 +113,22 @@ def test_no_verdict_hides_none(tmp_path: Path) -> None:
     assert audit.tier == "full"
 
 
+def test_a_higher_tier_without_a_verdict_is_named_and_what_it_tested_is_not_open(
+    tmp_path: Path,
+) -> None:
+    folder = write_run(tmp_path / "run")
+    open_questions = {"oracle": ["other copies", "attacks of pools"], "full": ["other copies"]}
+    for tier, verdict in (("oracle", "forgotten"), ("full", "no verdict")):
+        audit = {"verdict": verdict, "tier": tier, "not_tested": open_questions[tier]}
+        (folder / f"audit-{tier}.json").write_text(json.dumps(audit))
+    (stored,) = read_runs([folder])
+    assert stored.audit is not None
+    assert (stored.audit.tier, stored.verdict) == ("oracle", "forgotten")
+    assert stored.audit.not_tested == ("other copies",)
+    (reason,) = stored.audit.reasons
+    assert "audit-full.json" in reason
+
+
 def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     lower = {

@@ -43,10 +43,13 @@ def audit_obstacle(samples: Mapping[str, int]) -> str:
     return NO_UNSEEN_DATA if 0 in (samples.get("holdout"), samples.get("test")) else ""
 
 
-def audit_command(run: Run, folder: str, tier: Tier = "quick", weights: str = WEIGHTS) -> str:
+def audit_command(
+    run: Run, folder: str, tier: Tier = "quick", weights: str = WEIGHTS, models: int = 0
+) -> str:
     """Return the command that audits the run in a folder, with every flag that it needs.
 
-    `weights` is the file of the original's weights.
+    `weights` is the file of the original's weights. `models` is the number of retrained models of
+    the audit before: a further one compares with no fewer.
     """
     training = run.experiment.training
     words = ["duck", "audit", folder, *(["--tier", tier] if tier != "quick" else [])]
@@ -54,16 +57,22 @@ def audit_command(run: Run, folder: str, tier: Tier = "quick", weights: str = WE
         words += ["--original", weights]
     if training.weights and tier != "quick":
         words.append("--default-recipe")
+    words += _models_flag(models, tier)
     if ":" in training.model:
         words.append("--trust-model-code")
     return shlex.join(words)
 
 
-def audit_command_here(run: Run, folder: Path, tier: Tier = "quick") -> str:
+def _models_flag(models: int, tier: Tier) -> list[str]:
+    """Return the flag for more retrained models than the default; the quick tier has none."""
+    return ["--models", str(models)] if models > DEFAULT_MODELS and tier != "quick" else []
+
+
+def audit_command_here(run: Run, folder: Path, tier: Tier = "quick", models: int = 0) -> str:
     """Return the command for this machine, with the recorded path of the original's weights."""
     stored = run.source.get("weights")
     weights = WEIGHTS if stored is None else _from_here(place_of(folder, stored))
-    return audit_command(run, str(folder), tier, weights)
+    return audit_command(run, str(folder), tier, weights, models)
 
 
 def verdict_without_audit(run: Run, folder: Path) -> str:
@@ -90,7 +99,7 @@ def next_steps(run: Run, folder: Path, audit: Audit, original: Path | None) -> t
     more = f"{audit_command_here(run, folder, audit.tier)} --models {2 * max(audit.models, 3)}"
     steps = [f"{MORE_MODELS}: `{more}`."]
     if audit.tier == "oracle":
-        command = audit_command_here(run, folder, "full")
+        command = audit_command_here(run, folder, "full", audit.models)
         steps.append(f"A pool of models finds more: `{command}`.")
     return tuple(steps)
 
@@ -128,7 +137,7 @@ def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...
             f"{what}: `{again.format(arguments)}`."
             for method, (what, arguments) in {
                 "warm-restart": (CYCLE, 'method="warm-restart"'),
-                "assured": (IN_TURN, f'assure="{_python_tier(audit.tier)}"'),
+                "assured": (IN_TURN, f"assure={_python_assurance(audit)}"),
                 "retrained": (RETRAINING, 'method="retrained"'),
             }.items()
             if method != names.method
@@ -143,9 +152,12 @@ def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...
     return (f'{what}: `duck.audit({names.audited}, tier="{tier}", {options})`.',)
 
 
-def _python_tier(tier: Tier) -> Tier:
-    """Return the tier of an assured run in Python: the full tier needs a stored run."""
-    return "oracle" if tier == "full" else tier
+def _python_assurance(audit: Audit) -> str:
+    """Return the argument for an assured run in Python: the full tier needs a stored run."""
+    tier: Tier = "oracle" if audit.tier == "full" else audit.tier
+    if _models_flag(audit.models, tier):
+        return f'duck.AssureOptions("{tier}", models={audit.models})'
+    return f'"{tier}"'
 
 
 def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -> tuple[str, ...]:
@@ -166,7 +178,10 @@ def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -
         "warm-restart": (CYCLE, ["--method", "warm-restart"]),
         "assured": (
             IN_TURN,
-            ["--method", "auto", "--assure", audit.tier],
+            [
+                *("--method", "auto", "--assure", audit.tier),
+                *_models_flag(audit.models, audit.tier),
+            ],
         ),
         "retrained": (RETRAINING, ["--method", "retrained"]),
     }

@@ -206,6 +206,12 @@ class Audit:
         )
 
 
+def describe_final(audit: Audit) -> str:
+    """Return the verdict of the final audit of an assured run; without one, why there is none."""
+    why = f" {audit.reasons[0]}" if audit.verdict == NO_VERDICT and audit.reasons else ""
+    return f"Final audit ({audit.tier} tier): {audit.verdict}.{why}"
+
+
 def file_of(tier: Tier) -> str:
     """Return the file name of a tier: a weaker audit does not replace a stronger one."""
     return f"audit-{tier}.json"

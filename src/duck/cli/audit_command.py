@@ -31,8 +31,8 @@ class AuditFlags:
     full: also with a pool of models: U-LiRA, LiRA, RMIA, ε, KLoM, memorisation.
 
     The result of each tier is stored as audit-TIER.json in the folder of the run. A report shows
-    the highest. Exit codes: 0 forgotten; 1 not forgotten, or the run lost too much accuracy; 2
-    wrong input; 3 no verdict.
+    the highest that has a verdict. Exit codes: 0 forgotten; 1 not forgotten, or the run lost too
+    much accuracy; 2 wrong input; 3 no verdict.
     """
 
     run: Annotated[Path, tyro.conf.Positional]

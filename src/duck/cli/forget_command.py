@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duck import runs
 from duck.audits.next_step import verdict_without_audit
-from duck.audits.verdict import DEFAULT_MODELS, MARGIN, NO_VERDICT, Limits, Tier
+from duck.audits.verdict import DEFAULT_MODELS, MARGIN, Limits, Tier, describe_final
 from duck.cli import inputs
 from duck.cli.console import (
     CONSOLE,
@@ -271,8 +271,7 @@ def _print_assured(run: "AssuredRun", as_json: bool) -> int:
     )
     write(assurance)
     if run.audit is not None:
-        why = f" {run.audit.reasons[0]}" if run.audit.verdict == NO_VERDICT else ""
-        write(f"Final audit ({assurance.tier} tier): {run.audit.verdict}.{why}")
+        write(describe_final(run.audit))
     print_earlier_requests(run.forgotten.run.earlier)
     write(f"Run: {run.forgotten.folder}")
     return _exit_code(run.forgotten.run) if assurance.passed else FAILED

@@ -1,6 +1,5 @@
 """duck show: print the record of a stored run."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,12 +9,13 @@ import tyro
 
 from duck import runs
 from duck.audits.next_step import audit_command_here, verdict_without_audit
-from duck.audits.verdict import NOT_FORGOTTEN, TIERS, file_of
+from duck.audits.stored import strongest_audit, undecided_tier
+from duck.audits.verdict import NOT_FORGOTTEN, TIERS, Audit, file_of
 from duck.cli.console import emit, print_earlier_requests, print_table, write
 from duck.cli.exit_codes import DONE
 from duck.cli.parsing import parse
-from duck.files import read_text
 from duck.printable import counted, printable
+from duck.records import InvalidRecord, read_record
 from duck.scenarios import describe
 
 MAX_CLASSES = 10
@@ -76,7 +76,8 @@ def _print_record(record: dict[str, Any], folder: Path) -> None:
         write(note)
     if experiment.method:
         method = record["experiment"]["method"]
-        write(f"Method {method['name']}: {_format_settings(method)}")
+        settings = _format_settings(method)
+        write(f"Method {method['name']}" + (f": {settings}" if settings else ""))
     _print_scores(run)
     print_earlier_requests(run.earlier)
     if run.environment:
@@ -108,24 +109,29 @@ def _describe_request(run: runs.Run) -> str:
     hidden = len(classes) - MAX_CLASSES
     rest = f" and {hidden} classes more" if hidden > 0 else ""
     by_class = f" ({', '.join(classes[:MAX_CLASSES])}{rest})" if classes else ""
+    request = describe(run.experiment.request, names)
     samples = counted(run.samples["forget"], "sample")
-    return f"{describe(run.experiment.request, names)}, {samples}{by_class}"
+    # A request by ids is described by its count.
+    return f"{request}{by_class}" if request == samples else f"{request}, {samples}{by_class}"
 
 
 def _describe_verdict(folder: Path, run: runs.Run) -> list[str]:
     """Return the verdict of the strongest stored audit; without one, what the scores show."""
     lines: list[str] = []
-    for tier in reversed(TIERS):
+    audits: list[Audit] = []
+    for tier in TIERS:
         file = folder / file_of(tier)
         try:
-            verdict = json.loads(read_text(file))["verdict"]
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, KeyError, TypeError):
+            if file.exists():
+                audits.append(read_record(file, Audit))
+        except (OSError, InvalidRecord):
             command = audit_command_here(run, folder, tier)
             lines.append(f"{file} cannot be read: run `{command}` again.")
-        else:
-            return [*lines, f"Verdict ({tier} audit): {verdict}."]
+    strongest = strongest_audit(audits)
+    if strongest is not None:
+        undecided = undecided_tier(audits)
+        rest = f" {undecided}" if undecided else ""
+        return [*lines, f"Verdict ({strongest.tier} audit): {strongest.verdict}.{rest}"]
     if run.forgot is False:
         return [*lines, f"Verdict: {NOT_FORGOTTEN}."]
     return [*lines, verdict_without_audit(run, folder)]

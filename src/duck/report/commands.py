@@ -23,6 +23,7 @@ def suggested_audit(stored: StoredRun) -> str:
     """
     audit = stored.audit
     tier: Tier = "oracle"
+    models = 0 if audit is None else audit.models
     if audit is None:
         if audit_obstacle(stored.run.samples):
             return ""
@@ -30,7 +31,7 @@ def suggested_audit(stored: StoredRun) -> str:
         return ""
     elif audit.tier == "oracle":
         tier = "full"
-    return audit_command(stored.run, path_from_here(stored.folder), tier)
+    return audit_command(stored.run, path_from_here(stored.folder), tier, models=models)
 
 
 def experiment_toml(stored: StoredRun) -> str:

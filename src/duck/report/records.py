@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -18,6 +18,7 @@ from duck.analysis.study import Analysis, ShapImage
 from duck.assurance import Assurance
 from duck.audits import verdict
 from duck.audits.next_step import audit_command_here
+from duck.audits.stored import strongest_audit
 from duck.audits.verdict import Audit, RocCurve
 from duck.errors import BadInput, DuckError
 from duck.files import check_regular, finish_replacing
@@ -292,32 +293,11 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
         run,
         result,
         anchor,
-        _strongest_audit([audit for audit in audits if audit is not None]),
+        strongest_audit([audit for audit in audits if audit is not None]),
         read_file(ANALYSIS_FILE, Analysis, analyse) or Analysis(),
         read_file(runs.ASSURANCE, Assurance, "duck forget --assure"),
         problems,
     )
-
-
-def _strongest_audit(audits: Sequence[Audit]) -> Audit | None:
-    """Return the audit of the highest tier that has a verdict; if none has, the highest tier.
-
-    The reasons of a lower tier that found "not forgotten" are added if it does not have them.
-    """
-    if not audits:
-        return None
-    chosen = max(audits, key=lambda audit: (audit.verdict != verdict.NO_VERDICT, _rank(audit)))
-    reasons = chosen.reasons
-    for audit in audits:
-        if audit.verdict == verdict.NOT_FORGOTTEN and _rank(audit) < _rank(chosen):
-            tier = f"{audit.tier.capitalize()} tier, {audit.verdict}"
-            new = [why for why in audit.reasons if not any(why in known for known in reasons)]
-            reasons += tuple(f"{tier}: {reason}" for reason in new)
-    return replace(chosen, reasons=reasons)
-
-
-def _rank(audit: Audit) -> int:
-    return verdict.TIERS.index(audit.tier)
 
 
 def _read_removal(folder: Path, name: str, anchor: str) -> StoredRemoval:
