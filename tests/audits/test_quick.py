@@ -80,7 +80,7 @@ def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
 def test_a_masked_logit_is_not_exposed_and_the_text_says_so() -> None:
     audit = of_class(mask_forgotten(model(0, knows=True), class_setting()))
     assert audit.verdict == "no verdict"
-    assert "expose a masked output" in audit.reasons[-1]
+    assert "hides the output" in audit.reasons[-1]
 
 
 def test_retrained_models_are_not_convicted() -> None:
