@@ -33,11 +33,12 @@ CIFAR_TASKS: dict[str, tuple[str, Request]] = {
     "CIFAR-10, 5,000 images, class 3": ("cifar10", ForgetClasses([3])),
     "CIFAR-100, 5,000 images, a tenth": ("cifar100", ForgetFraction(0.1)),
     "CIFAR-100, 5,000 images, class 3": ("cifar100", ForgetClasses([3])),
+    "CIFAR-100, a tenth": ("cifar100", ForgetFraction(0.1)),
+    "CIFAR-100, class 3": ("cifar100", ForgetClasses([3])),
 }
-"""Parts of data sets, by data set and request."""
-CIFAR_IMAGES = 500
-"""Of each class."""
-CIFAR_TEST_IMAGES = 200
+"""Data set and request. Tasks without a number of images have all of them."""
+PART_IMAGES = 5_000
+PART_TEST_IMAGES = 2_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,22 +97,24 @@ def make_cifar_task(name: str, root: Path) -> Task | None:
     except BadInput as error:
         print(f"{name} is skipped: {error}")
         return None
+    if "images" in name:
+        data = _part_of(data)
+    data = replace(data, augment="none")
+    return Task(name, request(data, seed=0), recipe=CIFAR_RECIPE, convolutions=True)
+
+
+def _part_of(data: Data) -> Data:
+    """Return the first images of each class."""
     assert data.test is not None
-    share = 10 / data.num_classes
     train_rows, test_rows = (
-        _first_of_each_class(examples.labels, round(count * share))
-        for examples, count in ((data.train, CIFAR_IMAGES), (data.test, CIFAR_TEST_IMAGES))
+        _first_of_each_class(examples.labels, count // data.num_classes)
+        for examples, count in ((data.train, PART_IMAGES), (data.test, PART_TEST_IMAGES))
     )
     # The holdout are rows of the test set.
     places = torch.isin(test_rows, data.holdout).nonzero().flatten()
-    part = replace(
-        data,
-        train=data.train.take(train_rows),
-        test=data.test.take(test_rows),
-        holdout=places,
-        augment="none",
+    return replace(
+        data, train=data.train.take(train_rows), test=data.test.take(test_rows), holdout=places
     )
-    return Task(name, request(part, seed=0), recipe=CIFAR_RECIPE, convolutions=True)
 
 
 def _first_of_each_class(labels: Tensor, count: int) -> Tensor:
