@@ -23,17 +23,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from audit_models import Task, cheats, honest_models, make_task, train_model
+from audit_models import Task, cheats, draw_kept, honest_models, make_task, train_model
 from result_files import RESULTS, ResultFile, Row, create_parser, print_table, run_or_print
 from torch import nn
 
 from duck.audits import controls
 from duck.audits.controls import find_power
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
-from duck.audits.memory import PRIMARY
+from duck.audits.memory import MAX_MARGIN, PRIMARY
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import make_setting, observe
+from duck.audits.outputs import ModelOutputs, Setting, make_setting, observe, temperature_of
 from duck.audits.parts import SHARES
+from duck.audits.scores import margins
 from duck.audits.statistics import clopper_pearson
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 
@@ -78,7 +79,10 @@ def run(args: argparse.Namespace) -> None:
             row = judge_group(task, models_of)
             row = {"name": name, "task": task_name, "kind": kind, "group": group, **row}
             results.append(row, time.monotonic() - started_at)
-        for kind, check in {"audits": check_audits, "redraws": redraw_references}.items():
+        checks = {"audits": check_audits, "redraws": redraw_references}
+        if task.scenario.kind == "samples":
+            checks["coverage"] = cover_planted
+        for kind, check in checks.items():
             name = f"{task_name}: {kind}"
             if name not in results.done and results.has_time_for(name):
                 row = {"name": name, "task": task_name, "kind": kind, **check(task)}
@@ -220,6 +224,43 @@ def redraw_references(task: Task) -> Row:
     return {"n": len(found), "models": len(models), "above": above, "below": below}
 
 
+def cover_planted(task: Task) -> Row:
+    """Return how often the interval of a planted model misses the memory of the samples it keeps.
+
+    The truth is the share of the original's memory that lies in the kept samples: of two samples,
+    the one that the original knows better counts more.
+    """
+    setting = make_setting(task.scenario)
+    found = []
+    for index in range(SETS):
+        judge = make_judge(task, index)
+        models = judge.measurements.models
+        memory = known_margins(models["original"], setting) - np.mean(
+            [known_margins(models[name], setting) for name in judge.references], axis=0
+        )
+        for share in KEPT:
+            add_models(judge, task, planted(share)(task, index))
+            for place in range(PLANTED):
+                _, kept = draw_kept(task, share, seed=SETS * place + index)
+                is_kept = np.isin(np.arange(len(task.scenario.forget)), kept.numpy())
+                truth = memory[is_kept[setting.members]].sum() / memory.sum()
+                evidence = judge.residual_memory(f"planted {share} {place}")[PRIMARY[0]]
+                found.append([share, truth, evidence.value, evidence.low, evidence.high])
+    _, truths, _, lows, highs = np.array(found).T
+    above, below = float((lows > truths).mean()), float((highs < truths).mean())
+    return {"n": len(found), "above": above, "below": below, "found": found}
+
+
+def known_margins(outputs: ModelOutputs, setting: Setting) -> npt.NDArray[np.float64]:
+    """Return the calibrated, clipped margin of each forget sample, as residual memory reads it."""
+    split = outputs.forget.take(setting.members)
+    most = MAX_MARGIN[setting.kind]
+    scaled: npt.NDArray[np.float64] = np.clip(
+        margins(split.logits / temperature_of(outputs, setting), split.labels), -most, most
+    )
+    return scaled
+
+
 def print_tables(rows: list[Row]) -> None:
     """Print the tables of errors, power, cheats and residual memory."""
     kinds = list(KINDS)
@@ -235,7 +276,7 @@ def print_tables(rows: list[Row]) -> None:
     print()
     print_memory(groups)
     print()
-    print_coverage(groups, [row for row in rows if row["kind"] == "redraws"])
+    print_coverage(groups, [row for row in rows if row["kind"] in ("redraws", "coverage")])
 
 
 def print_false_alarms(rows: list[Row]) -> None:
@@ -320,40 +361,37 @@ def memory_cell(memory: Memory | None) -> str:
     return f"{mean:.2f} ± {values.std(ddof=1):.2f}"
 
 
-def print_coverage(rows: list[Row], redraws: list[Row]) -> None:
+def print_coverage(rows: list[Row], measured: list[Row]) -> None:
     """Print how often the interval of residual memory misses the truth.
 
-    The truth is 0 for honest models, and for planted ones the mean over those of their share.
+    The truth is 0 for honest models, and for planted ones the memory of the samples they keep. Of a
+    class no such truth is known: few samples teach most of it.
     """
     expected = "1.25 % expected, 0.83 % for a class"
     print(f"Intervals of residual memory above the truth ({expected}) and below it (5 %).\n")
     cells = []
-    for kind in ("retrained", "recipe", "planted"):
+    for kind in ("retrained", "recipe"):
         of_kind = [row for row in rows if row["kind"] == kind]
         for task in tasks_of(of_kind):
-            errors = [errors_of(row) for row in of_kind if row["task"] == task]
-            _, lows, highs = np.concatenate(errors).T
+            memory = [memory_of(row) for row in of_kind if row["task"] == task]
+            _, lows, highs = np.concatenate(memory).T
             above, below = float((lows > 0).mean()), float((highs < 0).mean())
             cells.append([KINDS[kind], task, len(lows), percent(above), percent(below)])
     cells += [
         [
-            f"retrained, random sets of {row['models']} models",
+            (
+                "planted"
+                if row["kind"] == "coverage"
+                else f"retrained, random sets of {row['models']} models"
+            ),
             row["task"],
             row["n"],
             percent(row["above"]),
             percent(row["below"]),
         ]
-        for row in redraws
+        for row in measured
     ]
     print_table(["models", "task", "n", "above", "below"], cells, texts=2)
-
-
-def errors_of(row: Row) -> Memory:
-    """Return residual memory with its interval, less the truth."""
-    memory = memory_of(row)
-    truth = memory[:, 0].mean() if row["kind"] == "planted" else 0.0
-    errors: Memory = memory - truth
-    return errors
 
 
 def rate_cells(rows: Sequence[Row]) -> list[object]:

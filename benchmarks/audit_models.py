@@ -168,10 +168,8 @@ def train_model(
     **recipe: object,
 ) -> nn.Module:
     """Train on the retain set and a random share of the forget set; `kept=1` is an original."""
-    generator = seeded(seed, "audit models", str(kept))
-    forget = task.scenario.forget
-    order = torch.randperm(len(forget), generator=generator)
-    rows = torch.cat([task.scenario.retain, forget[order[: round(kept * len(forget))]]])
+    generator, places = draw_kept(task, kept, seed)
+    rows = torch.cat([task.scenario.retain, task.scenario.forget[places]])
     with global_seed(generator, torch.device("cpu")):
         model = task.new_model(width, hidden_layers)
     changes: dict[str, object] = recipe
@@ -182,6 +180,13 @@ def train_model(
         generator,
     )
     return model.eval()
+
+
+def draw_kept(task: Task, kept: float, seed: int) -> tuple[torch.Generator, Tensor]:
+    """Return the generator of a training, and which forget samples are kept in it."""
+    generator = seeded(seed, "audit models", str(kept))
+    count = len(task.scenario.forget)
+    return generator, torch.randperm(count, generator=generator)[: round(kept * count)]
 
 
 class Combined(nn.Module):
