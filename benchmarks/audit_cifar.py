@@ -31,7 +31,7 @@ from duck.audits.attacks.base import model_attacks
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.memory import CLASS_LOGIT, PRIMARY
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.outputs import ModelOutputs, compute_outputs, make_setting
 from duck.audits.quick import quick
 from duck.audits.statistics import RATES, least_others, roc
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN, Verdict
@@ -162,7 +162,8 @@ def is_part(task: Task) -> bool:
 def reference_outputs(task: Task) -> dict[str, ModelOutputs]:
     models = [train_model(task, seed=10_000 + place) for place in range(REFERENCES)]
     return {
-        f"retrained {place}": observe(model, task.scenario) for place, model in enumerate(models)
+        f"retrained {place}": compute_outputs(model, task.scenario)
+        for place, model in enumerate(models)
     }
 
 
@@ -170,7 +171,7 @@ def reference_outputs(task: Task) -> dict[str, ModelOutputs]:
 def make_judge(task: Task, seed: int) -> Judge:
     """Return the judge of models that were made from one original."""
     setting = make_setting(task.scenario)
-    original = observe(original_of(task, seed), task.scenario)
+    original = compute_outputs(original_of(task, seed), task.scenario)
     references = reference_outputs(task)
     measures = [measure for measure in all_measures(setting, original) if measure.question]
     outputs = {"original": original, **references}
@@ -197,7 +198,7 @@ def judge_group(task: Task, models_of: Group) -> Row:
     for seed, models in models_of(task):
         judge = make_judge(task, seed)
         new = {
-            name: observe(model, task.scenario)
+            name: compute_outputs(model, task.scenario)
             for name, model in models.items()
             if name != "original"
         }

@@ -32,7 +32,7 @@ from duck.audits.controls import find_power
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.memory import MAX_MARGIN, PRIMARY
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import ModelOutputs, Setting, make_setting, observe, temperature_of
+from duck.audits.outputs import ModelOutputs, Setting, compute_outputs, make_setting, temperature_of
 from duck.audits.parts import SHARES
 from duck.audits.scores import margins
 from duck.audits.statistics import clopper_pearson
@@ -143,9 +143,9 @@ def reference_models(task: Task, index: int) -> list[nn.Module]:
 def make_judge(task: Task, index: int) -> Judge:
     """Return the judge by one set of retrained models; models are added to its measurements."""
     setting = make_setting(task.scenario)
-    original = observe(original_of(task, index), task.scenario)
+    original = compute_outputs(original_of(task, index), task.scenario)
     references = {
-        f"retrained {place}": observe(model, task.scenario)
+        f"retrained {place}": compute_outputs(model, task.scenario)
         for place, model in enumerate(reference_models(task, index))
     }
     measures = [measure for measure in all_measures(setting, original) if measure.question]
@@ -154,7 +154,7 @@ def make_judge(task: Task, index: int) -> Judge:
 
 
 def add_models(judge: Judge, task: Task, models: Models) -> None:
-    outputs = {name: observe(model, task.scenario) for name, model in models.items()}
+    outputs = {name: compute_outputs(model, task.scenario) for name, model in models.items()}
     judge.measurements.models = {**judge.measurements.models, **outputs}
 
 

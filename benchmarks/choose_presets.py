@@ -26,7 +26,7 @@ from torch import nn
 import duck
 from duck.audits.judge import Judge, MeasurementCache
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import make_setting, observe
+from duck.audits.outputs import compute_outputs, make_setting
 from duck.methods import METHODS
 from duck.methods.presets import default_recipe
 from duck.models import build
@@ -69,8 +69,10 @@ class Bench:
             retrained = Retraining(self.scenario, self.original, new, recipe)(REFERENCES)
         self.seconds = stopwatch.seconds / REFERENCES
         self.kept_by_retrained = fmean(map(self.kept, retrained))
-        self.outputs = {"original": observe(self.original, self.scenario)}
-        self.outputs |= {f"{i}": observe(net, self.scenario) for i, net in enumerate(retrained)}
+        self.outputs = {"original": compute_outputs(self.original, self.scenario)}
+        self.outputs |= {
+            f"{i}": compute_outputs(net, self.scenario) for i, net in enumerate(retrained)
+        }
         measures = all_measures(make_setting(self.scenario), self.outputs["original"])
         self.judge = Judge(MeasurementCache(self.outputs), measures, list(self.outputs)[1:])
 
@@ -83,7 +85,7 @@ class Bench:
     def measure(self, name: str, method: str, settings: Row) -> Row:
         """Run a method and compare the result with the retrained models."""
         outcome = unlearn(METHODS[method](**settings), self.original, self.scenario, **self.how)
-        self.outputs[name] = observe(outcome.model, self.scenario)
+        self.outputs[name] = compute_outputs(outcome.model, self.scenario)
         grades = self.judge.grades(name)
         rho = {item.measure: item.value for item in grades["remembers"].evidence}
         exposed = {item.measure: item.value for item in grades["exposed"].evidence}

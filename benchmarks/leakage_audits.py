@@ -38,7 +38,7 @@ from duck.audits.attacks.base import model_attacks
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import ModelOutputs, Setting, make_setting, observe
+from duck.audits.outputs import ModelOutputs, Setting, compute_outputs, make_setting
 from duck.audits.quick import quick
 from duck.audits.statistics import least_others, roc
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
@@ -147,12 +147,12 @@ class Bench:
 
     @cached_property
     def original(self) -> ModelOutputs:
-        return observe(self.pool.trained_model("original", self.number), self.scenario)
+        return compute_outputs(self.pool.trained_model("original", self.number), self.scenario)
 
     @cached_property
     def references(self) -> dict[str, ModelOutputs]:
         return {
-            f"retrained {number}": observe(
+            f"retrained {number}": compute_outputs(
                 self.pool.trained_model("retrained", number), self.scenario
             )
             for number in range(self.study.retrained)
@@ -174,7 +174,7 @@ class Bench:
         original = self.pool.trained_model("original", self.number)
         method = self.study.method(job.variant)
         model, _ = self.pool.unlearn(original, method, self.scenario)
-        judge = with_model(self.judge_of_all, observe(model, self.scenario))
+        judge = with_model(self.judge_of_all, compute_outputs(model, self.scenario))
         return judged(judge, "unlearned", setting)
 
     def judge_planted(self, job: Job) -> Row:
@@ -193,7 +193,7 @@ class Bench:
             only_forget(self.original, ids),
             {name: only_forget(outputs, ids) for name, outputs in self.references.items()},
         )
-        outputs = observe(self.pool.trained_model("original", other), scenario)
+        outputs = compute_outputs(self.pool.trained_model("original", other), scenario)
         return judged(with_model(judge, outputs), "unlearned", setting)
 
 

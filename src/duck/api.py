@@ -441,7 +441,7 @@ def audit(
     trains what is missing, and stores the audit in the folder.
 
     A Result of `forget(..., assure="oracle")` has been audited: `duck.audit(result)` returns its
-    final audit, `result.assured.audit`. With further arguments it is audited anew on all forget
+    final audit, `result.assured.audit`. With further arguments it is audited again on all forget
     samples, by the same tier unless `tier` names one.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import duck
 from duck.artifacts import ArtifactStore
-from duck.audits.outputs import make_setting, match_unseen, observe
+from duck.audits.outputs import compute_outputs, make_setting, match_unseen
 from duck.audits.relearn import relearning, steps
 from duck.data.examples import Pixels
 from duck.errors import BadInput
@@ -197,7 +197,7 @@ def test_a_model_that_says_nothing_is_refused() -> None:
         BadInput,
         match=r"silent model .* 60 of 60",
     ):
-        observe(Silent(trained_net()), class_scenario(), "inner.head", name="silent model")
+        compute_outputs(Silent(trained_net()), class_scenario(), "inner.head", name="silent model")
 
 
 def test_unseen_samples_of_the_class_are_matched_holdout_included() -> None:

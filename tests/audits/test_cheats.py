@@ -12,7 +12,7 @@ from torch import nn
 from duck.audits.auditing import Case, audit_oracle
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.oracle import all_measures
-from duck.audits.outputs import make_setting, observe
+from duck.audits.outputs import compute_outputs, make_setting
 from duck.audits.verdict import Audit, Verdict
 
 pytestmark = pytest.mark.slow
@@ -133,7 +133,7 @@ def verdicts_on_honest_models(task_name: str) -> dict[str, Verdict]:
     names = [f"reference {index}" for index in range(REFERENCES)]
     models = {"original": original(task), **honest}
     models |= dict(zip(names, references(task), strict=True))
-    outputs = {name: observe(model, task.scenario) for name, model in models.items()}
+    outputs = {name: compute_outputs(model, task.scenario) for name, model in models.items()}
     judge = Judge(MeasurementCache(outputs), all_measures(setting, outputs["original"]), names)
     assert verdict_of(judge.grades("original")) == "not forgotten"
     return {name: verdict_of(judge.grades(name)) for name in honest}

@@ -18,7 +18,7 @@ from duck.audits.full import (
     model_measures,
 )
 from duck.audits.oracle import PoolEvidence
-from duck.audits.outputs import ModelOutputs, make_setting, observe
+from duck.audits.outputs import ModelOutputs, compute_outputs, make_setting
 from duck.audits.parts import split_for_choice
 from duck.audits.pool_measures import limit
 from duck.audits.scores import Margins, Scored
@@ -109,7 +109,7 @@ def test_rmia_is_left_out_where_the_holdout_holds_all_unseen_samples_but_one(
 def test_a_part_of_the_samples_has_a_population_of_its_own(small_pool: Pool) -> None:
     """The final audit of an assured run looks at no sample of the holdout."""
     _, final = split_for_choice(class_scenario())
-    setting, outputs = make_setting(final), observe(trained_net(), final)
+    setting, outputs = make_setting(final), compute_outputs(trained_net(), final)
     evidence = evidence_of(small_pool, setting, Limits())
     scores = evidence.attacks["RMIA"](outputs).scores
     assert 0 < scores.mean() < 1
@@ -177,7 +177,7 @@ def test_rmia_does_not_judge_the_population_it_compares_with(
     found: dict[str, PoolEvidence],
 ) -> None:
     """60 forgotten samples and 50 unseen ones; 10 of these are the holdout, the population."""
-    seen = observe(trained_net(), class_scenario())
+    seen = compute_outputs(trained_net(), class_scenario())
     counts = {
         measure.name: measure.of_model(seen).n
         for measure in found["original"].measures
@@ -307,7 +307,7 @@ def test_a_small_pool_says_how_many_models_it_needs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_rows_follow_the_ids_of_the_pool(found: dict[str, PoolEvidence]) -> None:
     """LiRA finds samples by their ids: the same rows in another order give the same AUC."""
-    seen = observe(trained_net(), class_scenario())
+    seen = compute_outputs(trained_net(), class_scenario())
     order = np.random.default_rng(0).permutation(len(seen.forget))
     part = seen.forget
     mixed = replace(

@@ -281,14 +281,14 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
 def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
     assert build(tmp_path / "workers", plan(), 4, engine=ProcessEngine(2)) == (6, 0, 0)
     assert same(Pool(tmp_path / "workers"), whole)
-    stacked = pool(tmp_path / "stacked", plan(), 4, together=2)
+    stacked = pool(tmp_path / "stacked", plan(), 4, stack=2)
     for state in ("before", "oracle"):
         np.testing.assert_allclose(
             stacked.stack(state).margins, whole.stack(state).margins, rtol=1e-3, atol=1e-3
         )
     # A group that a kill cut in two is trained again as a group: the same bits.
     find(tmp_path / "stacked").path(Job("model", 1)).unlink()
-    assert build(tmp_path / "stacked", plan(), 4, together=2) == (1, 5, 0)
+    assert build(tmp_path / "stacked", plan(), 4, stack=2) == (1, 5, 0)
     assert same(Pool(tmp_path / "stacked"), stacked)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from duck.audits.full import evidence_of
 from duck.audits.oracle import Models, oracle
-from duck.audits.outputs import ModelOutputs, check_unseen, make_setting, observe
+from duck.audits.outputs import ModelOutputs, check_unseen, compute_outputs, make_setting
 from duck.audits.quick import Coverage, quick, quick_single
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit, Limits
@@ -46,9 +46,9 @@ class Case:
         done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
         return f"{ran} {samples} of {self.scenario.data.name}{request}{done}."
 
-    def observe(self, model: nn.Module, name: str) -> ModelOutputs:
+    def compute_outputs(self, model: nn.Module, name: str) -> ModelOutputs:
         """Return the outputs of a model on all samples of the audit."""
-        return observe(model, self.scenario, self.head, name)
+        return compute_outputs(model, self.scenario, self.head, name)
 
 
 def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
@@ -57,8 +57,8 @@ def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
     is_single = len(case.scenario.forget) == 1
     check_unseen(case.scenario)
     setting = None if is_single else make_setting(case.scenario)
-    unlearned = case.observe(case.unlearned, "unlearned model")
-    original = case.observe(case.original, "original")
+    unlearned = case.compute_outputs(case.unlearned, "unlearned model")
+    original = case.compute_outputs(case.original, "original")
     if setting is None:
         return _add_time(quick_single(unlearned, original, case.subject), start)
     audit = quick(setting, unlearned, original, case.subject, case.coverage, limits)
@@ -86,12 +86,15 @@ def audit_oracle(
     start = time.monotonic()
     setting = make_setting(case.scenario)
     models = Models(
-        case.observe(case.unlearned, "unlearned model"),
-        case.observe(case.original, "original"),
-        [case.observe(model, f"retrained model {index}") for index, model in enumerate(retrained)],
+        case.compute_outputs(case.unlearned, "unlearned model"),
+        case.compute_outputs(case.original, "original"),
+        [
+            case.compute_outputs(model, f"retrained model {index}")
+            for index, model in enumerate(retrained)
+        ],
         _untrained_outputs(case),
         {
-            share: [case.observe(model, "planted model") for model in group]
+            share: [case.compute_outputs(model, "planted model") for model in group]
             for share, group in (planted or {}).items()
         },
     )
@@ -129,7 +132,7 @@ def _untrained_outputs(case: Case) -> ModelOutputs | None:
     device = device_of(case.original)
     with global_seed(seeded(case.scenario.seed, "audit", "untrained"), device):
         untrained = case.new_model().to(device)
-    return case.observe(untrained, "untrained model")
+    return case.compute_outputs(untrained, "untrained model")
 
 
 def _refuse_copies(unlearned: ModelOutputs, references: Sequence[ModelOutputs]) -> None:

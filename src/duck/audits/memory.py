@@ -18,8 +18,8 @@ from duck.audits.outputs import (
     ModelOutputs,
     Setting,
     SplitOutputs,
+    compute_outputs,
     make_setting,
-    observe,
     temperature_of,
 )
 from duck.audits.probes import JUDGED, linear, prototypes
@@ -223,7 +223,7 @@ class ResidualMemory:
             )
 
     def _values(self, model: nn.Module) -> dict[str, float]:
-        outputs = observe(model, self.scenario, self.head)
+        outputs = compute_outputs(model, self.scenario, self.head)
         # The measures are functions of this scenario, which cannot be sent to other processes.
         # Those that searches read do not look at the original, which may be any model here.
         measures = memory_measures(make_setting(self.scenario), outputs)

@@ -205,7 +205,7 @@ def _comparison_size(forget_counts: Rows, ratios: Array) -> float:
     return members * others / max(members + others, 1)
 
 
-def observe(
+def compute_outputs(
     model: nn.Module, scenario: Scenario, head: str | None = None, name: str = "model"
 ) -> ModelOutputs:
     """Return the outputs of a model on all samples of an audit; errors call it by `name`."""

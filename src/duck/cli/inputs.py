@@ -151,7 +151,7 @@ def unprinted_notes(notes: Sequence[str], printed: Sequence[Finding]) -> list[st
 def data_flags(given: GivenFlags) -> DataOptions:
     """Return the data of --run, else those of --data."""
     if given.get("--run"):
-        return DataOptions.of_run(Path(given["--run"]))
+        return DataOptions.from_run(Path(given["--run"]))
     return DataOptions(given.get("--data") or "digits")
 
 

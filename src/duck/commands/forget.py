@@ -210,7 +210,7 @@ def prepare(options: ForgetOptions, device: torch.device, display: Display) -> P
 def load_data(options: ForgetOptions, display: Display) -> tuple[Data, DataOptions]:
     """Return the data and where they are."""
     original = options.original
-    source = options.source or DataOptions.of_run(original.run or Path())
+    source = options.source or DataOptions.from_run(original.run or Path())
     with display.progress(f"reading {source.data}") as progress:
         return source.load(original.splits_data(), progress), source
 

@@ -46,7 +46,7 @@ class DataOptions:
     """Standard deviation per channel, likewise."""
 
     @classmethod
-    def of_run(cls, folder: Path) -> Self:
+    def from_run(cls, folder: Path) -> Self:
         """Return the data of a stored run, where its record says that they are."""
         run = runs.load_public(folder)
         training = run.experiment.training

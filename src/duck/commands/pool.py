@@ -53,7 +53,7 @@ class PoolOptions:
     or the settings of --run."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
-    together: int = 1
+    stack: int = 1
     """Models that a worker trains at once, with stacked weights."""
     share: str | None = None
     """K/N: only the K-th of N equal parts, one for each of N machines; slurm: the part of this task
@@ -138,7 +138,7 @@ def make_pool(
         options.models,
         device=device,
         compiled=plan.experiment.training.recipe.compile,
-        together=options.together,
+        stack=options.stack,
         engine=engine,
         share=share,
         limit=limit,

@@ -177,8 +177,8 @@ def open_run(
     training = run.experiment.training
     check_model_code(training.model, folder, trust_model_code)
     if data is None or fingerprint(data) != training.fingerprint:
-        recorded = DataOptions.of_run(folder)
-        source = replace(recorded, data=data_name or recorded.data, root=root or recorded.root)
+        stored = DataOptions.from_run(folder)
+        source = replace(stored, data=data_name or stored.data, root=root or stored.root)
         # Which images a model that was trained elsewhere has not seen is not known.
         data = source.load(not training.weights, progress)
     if fingerprint(data) != training.fingerprint:

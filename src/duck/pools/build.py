@@ -72,7 +72,7 @@ def build_pool(
     *,
     device: str | torch.device = "auto",
     compiled: bool | None = None,
-    together: int = 1,
+    stack: int = 1,
     engine: Engine = INLINE,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
@@ -82,21 +82,21 @@ def build_pool(
     """Train the missing models of a pool (and, for requests, half as many oracles).
 
     compiled   None: on CUDA
-    together   models that are trained at once in a process, with stacked weights
+    stack      models that are trained at once in a process, with stacked weights
     share      (2, 3): only the second of three equal parts, for several machines; merge them later
     limit      seconds; a model that would not fit into them is not started
     new_model  builds a fresh model; None: the plan's model by its name
     """
     started_at = time.monotonic()
     place = device if isinstance(device, torch.device) else pick_device(device)
-    _check(plan, data, together, share)
+    _check(plan, data, stack, share)
     jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
     samples = make_layout(plan, data).samples
     # Pools with the same fingerprint can be merged.
     files = create(folder, {**recipe_of(plan), "samples": samples.digest()}, samples)
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
-    groups = [group for group in _groups(jobs, together) if not done.issuperset(group)]
+    groups = [group for group in _groups(jobs, stack) if not done.issuperset(group)]
     compiled = place.type == "cuda" if compiled is None else compiled
     trainer = Trainer(plan, data, files, place, compiled, new_model)
     infos = [files.info(job) for job in sorted(done)]
@@ -155,7 +155,7 @@ def suitable_workers(device: torch.device) -> int:
     return 1
 
 
-def _check(plan: Plan, data: Data, together: int, share: tuple[int, int]) -> None:
+def _check(plan: Plan, data: Data, stack: int, share: tuple[int, int]) -> None:
     check_recipe(plan.experiment.training.recipe)
     check_settings(plan.experiment.method)
     if plan.experiment.training.fingerprint != fingerprint(data):
@@ -163,8 +163,8 @@ def _check(plan: Plan, data: Data, together: int, share: tuple[int, int]) -> Non
             f"The data are not those of the plan: the fingerprint of {data.name} differs. "
             "Name them with --data, --root."
         )
-    if together < 1:
-        raise BadInput(f"--together must be at least 1, got {together}.")
+    if stack < 1:
+        raise BadInput(f"--stack must be at least 1, got {stack}.")
     if not 1 <= share[0] <= share[1]:
         raise BadInput(f"A share is K of N with K from 1 to N, got {share[0]} of {share[1]}.")
 

@@ -158,10 +158,10 @@ def mismatch(pool: Pool, experiment: Experiment, ignore_recipe: bool = False) ->
     is_unknown = bool(experiment.training.weights)
     if not (ignore_recipe or is_unknown):
         fields.insert(5, "recipe")
-    of_run = recipe_of(plan)
+    run_recipe = recipe_of(plan)
     found = differences(
         {field: pool.fingerprint[field] for field in fields},
-        {field: of_run[field] for field in fields},
+        {field: run_recipe[field] for field in fields},
     )
     sentences = [
         f"{name}: {in_pool!r} in the pool, {in_run!r} in the run."
