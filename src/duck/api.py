@@ -50,7 +50,6 @@ from duck.models.user_models import (
 )
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
-from duck.pools.reader import Pool
 from duck.predict import check_model
 from duck.printable import counted, printable
 from duck.registry import suggest
@@ -509,13 +508,6 @@ def audit(
     before = None if original is None else check_given(original)
     case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
     given = [check_given(model) for model in (case.original, case.unlearned, *references)]
-    names = _names_in_calls(unlearned, original, new_model, recipe, head)
-    if references:
-        names = names.with_audit_options("retrained=retrained")
-    if pool is not None:
-        names = names.with_audit_options(f"pool={str(pool)!r}")
-    if pool_models is not None:
-        names = names.with_audit_options(f"pool_models={pool_models}")
     with accepting_images(*given):
         original_model, unlearned_model, *others = (in_float32(model) for model in given)
         case = replace(
@@ -529,6 +521,13 @@ def audit(
         found = _audit_models(
             case, unlearned, chosen, others, known_recipe, count, pool, pool_models
         )
+    given_options = [
+        ", retrained=retrained" if references else "",
+        "" if pool is None else f", pool={str(pool)!r}",
+        "" if pool_models is None else f", pool_models={pool_models}",
+    ]
+    names = _names_in_calls(unlearned, original, new_model, recipe, head)
+    names = replace(names, audit_options="".join(given_options))
     return replace(found, next_steps=next_calls(found, names, len(case.scenario.forget)))
 
 
@@ -563,8 +562,12 @@ def _audit_models(
     check_pool_models(count)
     plan = _pool_plan(case, method, recipe)
     references = _references(case, retrained, recipe, models)
+    data, device = case.scenario.data, device_of(case.original)
     with nullcontext(pool) if pool is not None else TemporaryDirectory() as folder:
-        return audit_oracle(case, references, _build_pool(Path(folder), plan, case, count))
+        built = build_request_pool(
+            Path(folder), plan, data, count, device, Display(), case.new_model
+        )
+        return audit_oracle(case, references, built)
 
 
 def _names_in_calls(
@@ -584,20 +587,17 @@ def _names_in_calls(
     task = unlearned.task
     known_model = new_model is None and task.new_model is not None
     known_recipe = recipe is None and unlearned.recipe is not None
-    arguments = [
-        f"new_model={'result.task.new_model' if known_model else 'new_model'}",
-        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
-    ]
     before = "result.original" if original is None else "original"
     start = "earlier_result" if unlearned.scenario.earlier else f"{before}, result.data"
+    known_head = head or task.head
     seed = f", seed={unlearned.scenario.seed}" if unlearned.scenario.seed else ""
-    known_head = head or unlearned.task.head
     return PythonNames(
         "result" + ("" if original is None else ", original=original") + named_head,
         f"{start}, forget=result.request{seed}"
         + ("" if known_head is None else f", head={known_head!r}"),
         METHODS.name_of(unlearned.method),
-        ", ".join(arguments),
+        f"new_model={'result.task.new_model' if known_model else 'new_model'}, "
+        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
     )
 
 
@@ -629,12 +629,6 @@ def _pool_plan(case: Case, method: Method | None, recipe: Recipe | None) -> Plan
     )
     request = request_of(scenario)
     return Plan(Experiment(training, request, method, scenario.seed, scenario.protocol))
-
-
-def _build_pool(folder: Path, plan: Plan, case: Case, models: int) -> Pool:
-    device = device_of(case.original)
-    data = case.scenario.data
-    return build_request_pool(folder, plan, data, models, device, Display(), case.new_model)
 
 
 def _references(

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from duck.audits.verdict import (
@@ -118,10 +118,6 @@ class PythonNames:
     """The arguments for retraining."""
     audit_options: str = ""
     """Further arguments that duck.audit was given."""
-
-    def with_audit_options(self, options: str) -> "PythonNames":
-        """Return the names with further arguments of duck.audit."""
-        return replace(self, audit_options=f"{self.audit_options}, {options}")
 
 
 def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...]:
