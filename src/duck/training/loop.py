@@ -24,7 +24,7 @@ from duck.checks import check_settings
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.head import logits_of
 from duck.models.weights import check_weights
-from duck.runtime import autocast, device_of, global_seed, is_first
+from duck.runtime import autocast, device_of, global_seed, is_first, restoring_modes
 from duck.training.batching import Batches, ShuffledPass, Step
 from duck.training.cuda_graphs import GraphedStep
 from duck.types import Batch, Examples, Progress, Recipe, Report
@@ -279,14 +279,12 @@ def _without_decorators(kind: type[torch.optim.Optimizer]) -> Callable[..., torc
 @contextmanager
 def _train_mode(model: nn.Module) -> Iterator[None]:
     """Switch to train mode; afterwards restore the mode of each module and drop the gradients."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.train()
-    try:
-        yield
-    finally:
-        model.zero_grad()
-        for module, training in modes:
-            module.training = training
+    with restoring_modes(model):
+        model.train()
+        try:
+            yield
+        finally:
+            model.zero_grad()
 
 
 class _FixedWeights:
@@ -370,10 +368,6 @@ def _explain_out_of_memory(recipe: Recipe) -> Iterator[None]:
         ) from error
 
 
-def _next_report() -> float:
-    return time.monotonic() + SECONDS_BETWEEN_REPORTS
-
-
 @dataclass
 class _ProgressReporter:
     """Calls a progress callback at most twice a second: reading a loss waits for the device."""
@@ -383,12 +377,13 @@ class _ProgressReporter:
     epochs: int
     steps: int
     model: nn.Module
-    next_report: float = field(default_factory=_next_report)
+    last_report: float = field(default_factory=time.monotonic)
 
     def after_step(self, epoch: int, index: int, loss: Tensor) -> None:
-        if self.report and index + 1 < self.steps and time.monotonic() >= self.next_report:
+        is_due = time.monotonic() >= self.last_report + SECONDS_BETWEEN_REPORTS
+        if self.report and index + 1 < self.steps and is_due:
             self._send(epoch, index + 1, float(loss.detach()), is_epoch_end=False)
-            self.next_report = _next_report()
+            self.last_report = time.monotonic()
 
     def after_epoch(self, epoch: int, loss: float) -> None:
         self._send(epoch, self.steps, loss, is_epoch_end=True)
