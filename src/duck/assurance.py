@@ -336,12 +336,10 @@ class _Auditor:
             coverage = Coverage(len(part.forget), len(part.forget))
         case = Case(
             part,
-            self.original.model,
+            self.original,
             outcome.model,
             candidate.name,
             coverage=coverage,
-            head=self.original.head,
-            new_model=self.original.new_model,
             notes=self._notes(is_final),
         )
         if self.options.tier == "quick" or self.is_single:
