@@ -217,7 +217,7 @@ def draw_models(choice: Choice, seed: int) -> tuple[Setting, ModelOutputs, Model
             right = 3 + 2 * is_known + 1.5 * spread * ease[name]
             logits[np.arange(count), labels[name]] += right
             ids = np.array([f"{name}{row}" for row in range(count)])
-            parts[name] = SplitOutputs(logits, np.empty((count, 0)), labels[name], ids)
+            parts[name] = SplitOutputs(ids, logits, labels[name], np.empty((count, 0)))
         return ModelOutputs(parts["forget"], parts["retain"], parts["unseen"])
 
     members, matched = match_unseen(labels["forget"], labels["unseen"], seed)

@@ -68,10 +68,10 @@ def test_p_values(target: Target, kind: str, case: int) -> PValues:
 def split_outputs(outputs: Outputs) -> SplitOutputs:
     """Return the outputs in the form of an audit; these tests use no embeddings."""
     return SplitOutputs(
-        outputs.logits.astype(np.float64),
-        np.empty((len(outputs), 0)),
-        outputs.labels.astype(np.int64),
         outputs.ids,
+        outputs.logits.astype(np.float64),
+        outputs.labels.astype(np.int64),
+        np.empty((len(outputs), 0)),
     )
 
 

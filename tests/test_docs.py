@@ -382,7 +382,7 @@ def test_one_file_is_enough_for_the_attack_of_the_docs(tmp_path: Path) -> None:
     with extension("attack.md", ATTACKS, tmp_path):
         audit = quick(samples_setting(), leaking, leaking, "subject")
         (entry,) = (entry for entry in list_attacks() if entry.name == "logit attack")
-        target = Target(leaking.forget.take(), leaking.unseen.take())
+        target = Target(leaking.forget, leaking.unseen)
         result = attacker(Attack("logit"), None)(target, "samples", 0)
     row = audit.attacks["logit attack"]
     assert row.unlearned is not None

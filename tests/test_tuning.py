@@ -26,6 +26,7 @@ from duck.search_spaces import Values, settings_in, space_of, spaces
 from duck.training import loop
 from duck.tuning import (
     FAILED,
+    Objective,
     Trial,
     _Judge,
     _run,
@@ -41,6 +42,7 @@ from duck.tuning import (
 from duck.types import Examples, Scenario, Task
 from tests.toys import (
     RECIPE,
+    ToyNet,
     class_scenario,
     samples_scenario,
     toy_data,
@@ -131,14 +133,18 @@ def test_settings_that_belong_together_are_drawn_together() -> None:
     assert with_settings(start, trials[1].settings).milestones == ()  # type: ignore[attr-defined]
 
 
+def judge_and_retrained(scenario: Scenario, objective: Objective) -> tuple[_Judge, ToyNet]:
+    task = scenario.task(recipe=RECIPE)
+    retrained = toy_net()
+    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
+    return _Judge(trained_net(), scenario, task, objective, retrained.eval()), retrained
+
+
 def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     """A retrained model has no gap to itself; the score of a trial is worked out from its
     measures."""
     scenario = samples_scenario()
-    task = scenario.task(recipe=RECIPE)
-    retrained = toy_net()
-    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
-    judge = _Judge(trained_net(), scenario, task, "gap", retrained.eval())
+    judge, retrained = judge_and_retrained(scenario, "gap")
     itself = judge(0, Fixed(retrained), {})  # type: ignore[arg-type]
     assert (itself.score, itself.objective) == (1.0, "gap")
     trial = judge(0, Fixed(toy_net().eval()), {})  # type: ignore[arg-type]
@@ -150,7 +156,7 @@ def test_the_gap_to_a_retrained_model_is_the_objective_for_samples() -> None:
     )
     assert trial.score < 0.5
     # AUC by counting pairs: how often a forget sample has the higher confidence.
-    sure, unsure = (odds(retrained, side) for side in (task.forget, judge.holdout))
+    sure, unsure = (odds(retrained, side) for side in (judge.task.forget, judge.holdout))
     pairs = (sure[:, None] > unsure).mean() + 0.5 * (sure[:, None] == unsure).mean()
     assert itself.auc == pytest.approx(pairs)
     found = next(tune(DUCK, toy_original(), [scenario], 1, retrained=[retrained]))
@@ -177,11 +183,7 @@ def first_class() -> Scenario:
 def test_the_objective_memory_is_one_without_memory_and_loss(
     make_scenario: Callable[[], Scenario],
 ) -> None:
-    scenario = make_scenario()
-    task = scenario.task(recipe=RECIPE)
-    retrained = toy_net()
-    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
-    judge = _Judge(trained_net(), scenario, task, "memory", retrained.eval())
+    judge, retrained = judge_and_retrained(make_scenario(), "memory")
     itself = judge(0, Fixed(retrained), {})  # type: ignore[arg-type]
     assert (itself.score, itself.memory) == (1.0, 0.0)
     assert itself.aus is not None
@@ -199,11 +201,7 @@ def test_the_objective_memory_is_one_without_memory_and_loss(
 
 
 def test_an_original_has_all_of_its_memory_of_a_class() -> None:
-    scenario = first_class()
-    task = scenario.task(recipe=RECIPE)
-    retrained = toy_net()
-    loop.train(retrained, task.retain, RECIPE, seeded(3, "retrained"))
-    judge = _Judge(trained_net(), scenario, task, "memory", retrained.eval())
+    judge, _ = judge_and_retrained(first_class(), "memory")
     untouched = judge(0, Fixed(trained_net()), {})  # type: ignore[arg-type]
     assert untouched.memory == pytest.approx(1.0)
     assert untouched.score < 0.1

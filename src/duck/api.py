@@ -50,7 +50,6 @@ from duck.models.user_models import (
 )
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
-from duck.pools.reader import Pool
 from duck.predict import check_model
 from duck.printable import counted, printable
 from duck.registry import suggest
@@ -507,28 +506,24 @@ def audit(
     if chosen != "full" and (pool is not None or pool_models is not None):
         raise BadInput("Only the full tier takes pool= and pool_models=: add tier='full'.")
     before = None if original is None else check_given(original)
-    case, known_recipe = _case(unlearned, scenario, before, new_model, recipe, head)
-    given = [check_given(model) for model in (case.original, case.unlearned, *references)]
-    names = _names_in_calls(unlearned, original, new_model, recipe, head)
-    if references:
-        names = names.with_audit_options("retrained=retrained")
-    if pool is not None:
-        names = names.with_audit_options(f"pool={str(pool)!r}")
-    if pool_models is not None:
-        names = names.with_audit_options(f"pool_models={pool_models}")
+    case = _case(unlearned, scenario, before, new_model, recipe, head)
+    given = [check_given(model) for model in (case.original.model, case.unlearned, *references)]
     with accepting_images(*given):
         original_model, unlearned_model, *others = (in_float32(model) for model in given)
-        case = replace(
-            case,
-            original=original_model,
-            unlearned=unlearned_model,
-            new_model=_adapted(case.new_model),
+        known = replace(
+            case.original, model=original_model, new_model=_adapted(case.original.new_model)
         )
+        case = replace(case, original=known, unlearned=unlearned_model)
         # If no tier was asked for, given models suffice.
         count = len(others) if tier is None and others else models
-        found = _audit_models(
-            case, unlearned, chosen, others, known_recipe, count, pool, pool_models
-        )
+        found = _audit_models(case, unlearned, chosen, others, count, pool, pool_models)
+    given_options = [
+        ", retrained=retrained" if references else "",
+        "" if pool is None else f", pool={str(pool)!r}",
+        "" if pool_models is None else f", pool_models={pool_models}",
+    ]
+    names = _names_in_calls(unlearned, original, new_model, recipe, head)
+    names = replace(names, audit_options="".join(given_options))
     return replace(found, next_steps=next_calls(found, names, len(case.scenario.forget)))
 
 
@@ -548,7 +543,6 @@ def _audit_models(
     unlearned: nn.Module | Result,
     tier: Tier,
     retrained: Sequence[nn.Module],
-    recipe: Recipe | None,
     models: int,
     pool: str | Path | None,
     pool_models: int | None,
@@ -557,14 +551,19 @@ def _audit_models(
     if tier == "quick" or len(case.scenario.forget) == 1:
         return replace(audit_quick(case), tier=tier)
     if tier == "oracle":
-        return audit_oracle(case, _references(case, retrained, recipe, models))
+        return audit_oracle(case, _references(case, retrained, models))
     method = unlearned.method if isinstance(unlearned, Result) else None
     count = DEFAULT_POOL_MODELS if pool_models is None else pool_models
     check_pool_models(count)
-    plan = _pool_plan(case, method, recipe)
-    references = _references(case, retrained, recipe, models)
+    plan = _pool_plan(case, method)
+    references = _references(case, retrained, models)
+    original, data = case.original, case.scenario.data
+    place = device_of(original.model)
     with nullcontext(pool) if pool is not None else TemporaryDirectory() as folder:
-        return audit_oracle(case, references, _build_pool(Path(folder), plan, case, count))
+        built = build_request_pool(
+            Path(folder), plan, data, count, place, Display(), original.new_model
+        )
+        return audit_oracle(case, references, built)
 
 
 def _names_in_calls(
@@ -584,20 +583,17 @@ def _names_in_calls(
     task = unlearned.task
     known_model = new_model is None and task.new_model is not None
     known_recipe = recipe is None and unlearned.recipe is not None
-    arguments = [
-        f"new_model={'result.task.new_model' if known_model else 'new_model'}",
-        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
-    ]
     before = "result.original" if original is None else "original"
     start = "earlier_result" if unlearned.scenario.earlier else f"{before}, result.data"
+    known_head = head or task.head
     seed = f", seed={unlearned.scenario.seed}" if unlearned.scenario.seed else ""
-    known_head = head or unlearned.task.head
     return PythonNames(
         "result" + ("" if original is None else ", original=original") + named_head,
         f"{start}, forget=result.request{seed}"
         + ("" if known_head is None else f", head={known_head!r}"),
         METHODS.name_of(unlearned.method),
-        ", ".join(arguments),
+        f"new_model={'result.task.new_model' if known_model else 'new_model'}, "
+        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
     )
 
 
@@ -609,9 +605,10 @@ def _audit_options(settings: dict[str, Any]) -> AuditOptions:
     return AuditOptions(**settings)
 
 
-def _pool_plan(case: Case, method: Method | None, recipe: Recipe | None) -> Plan:
+def _pool_plan(case: Case, method: Method | None) -> Plan:
     """Return the plan of the pool of the full tier."""
-    if method is None or case.new_model is None or recipe is None:
+    model, recipe = case.original.model, case.original.recipe
+    if method is None or case.original.new_model is None or recipe is None:
         raise BadInput(
             "The full tier trains a pool of models and lets each forget by the same method: it "
             "needs the Result of duck.forget, with new_model= and recipe=, or the folder of a run."
@@ -619,11 +616,11 @@ def _pool_plan(case: Case, method: Method | None, recipe: Recipe | None) -> Plan
     scenario = case.scenario
     if scenario.earlier:
         raise BadInput("A pool cannot follow earlier requests: audit with tier='oracle'.")
-    layers = {name: tuple(value.shape) for name, value in case.original.state_dict().items()}
+    layers = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     training = Training(
         scenario.data.name,
         # A pool in a folder is resumed only for the same architecture.
-        f"{type(case.original).__name__} {digest_of(layers)}",
+        f"{type(model).__name__} {digest_of(layers)}",
         recipe,
         fingerprint=fingerprint(scenario.data),
     )
@@ -631,27 +628,17 @@ def _pool_plan(case: Case, method: Method | None, recipe: Recipe | None) -> Plan
     return Plan(Experiment(training, request, method, scenario.seed, scenario.protocol))
 
 
-def _build_pool(folder: Path, plan: Plan, case: Case, models: int) -> Pool:
-    device = device_of(case.original)
-    data = case.scenario.data
-    return build_request_pool(folder, plan, data, models, device, Display(), case.new_model)
-
-
-def _references(
-    case: Case,
-    retrained: Sequence[nn.Module],
-    recipe: Recipe | None,
-    models: int,
-) -> list[nn.Module]:
+def _references(case: Case, retrained: Sequence[nn.Module], models: int) -> list[nn.Module]:
     """Return the given retrained models, and as many more as are missing and can be trained."""
     check_gradients()
     make_setting(case.scenario)  # an error before anything is trained
+    new_model, recipe = case.original.new_model, case.original.recipe
     fresh: list[nn.Module] = []
-    if case.new_model is not None and recipe is not None:
-        retraining = Retraining(case.scenario, case.original, case.new_model, recipe)
+    if new_model is not None and recipe is not None:
+        retraining = Retraining(case.scenario, case.original.model, new_model, recipe)
         fresh = retraining(max(0, models - len(retrained)))
     if not retrained and not fresh:
-        arguments = {"new_model": case.new_model, "recipe": recipe}
+        arguments = {"new_model": new_model, "recipe": recipe}
         missing = " and ".join(name for name, value in arguments.items() if value is None)
         raise BadInput(
             "The oracle tier compares with models retrained as the original was trained: give "
@@ -667,25 +654,27 @@ def _case(
     new_model: Callable[[], nn.Module] | None,
     recipe: Recipe | None,
     head: str | None,
-) -> tuple[Case, Recipe | None]:
+) -> Case:
     if isinstance(unlearned, Result):
-        outcome = unlearned.outcome
-        case = Case(
+        outcome, task = unlearned.outcome, unlearned.task
+        return Case(
             unlearned.scenario,
-            original or unlearned.original,
+            Original(
+                original or unlearned.original,
+                new_model or task.new_model,
+                recipe or unlearned.recipe,
+                head or task.head,
+            ),
             unlearned.model,
             METHODS.name_of(unlearned.method),
             coverage=Coverage(outcome.processed, outcome.forget_samples),
-            head=head or unlearned.task.head,
-            new_model=new_model or unlearned.task.new_model,
         )
-        return case, recipe or unlearned.recipe
     if scenario is None or original is None:
         raise BadInput(
             "The scenario and the model before unlearning are missing: "
             "duck.audit(unlearned, scenario, original=original)."
         )
-    return Case(scenario, original, unlearned, head=head, new_model=new_model), recipe
+    return Case(scenario, Original(original, new_model, recipe, head), unlearned)
 
 
 def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> ForgetSamples:

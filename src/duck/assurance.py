@@ -220,7 +220,7 @@ def assure(
         shown.message(remark)
     budget = _Budget(chosen.budget_seconds, retraining_seconds)
     auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown, budget)
-    return _Ladder(candidates, unlearn_with, auditor, chosen, shown, budget).climb()
+    return _Ladder(candidates, unlearn_with, auditor).climb()
 
 
 class _Budget:
@@ -248,49 +248,41 @@ class _Budget:
         return spent + share * (self.retraining_seconds or 0.0) <= self.seconds
 
 
+@dataclass
 class _Auditor:
     """Audits models on the two parts of the samples."""
 
-    def __init__(
-        self,
-        original: Original,
-        scenario: Scenario,
-        options: AssureOptions,
-        retraining: Callable[[Scenario], Retraining] | None,
-        pool_of: Callable[[Candidate], Pool] | None,
-        display: Display,
-        budget: _Budget,
-    ) -> None:
-        self.original = original
-        self.budget = budget
-        self.retraining = retraining
-        self.pool_of = pool_of
-        self.display = display
-        self.options = options
-        self.choice = self.final = scenario
-        if options.tier != "quick":
-            self.choice, self.final = split_for_choice(scenario)
-        self.is_single = len(scenario.forget) == 1
+    original: Original
+    scenario: Scenario
+    options: AssureOptions
+    retraining: Callable[[Scenario], Retraining] | None
+    pool_of: Callable[[Candidate], Pool] | None
+    display: Display
+    budget: _Budget
+
+    def __post_init__(self) -> None:
+        tier = self.options.tier
+        self.choice = self.final = self.scenario
+        if tier != "quick":
+            self.choice, self.final = split_for_choice(self.scenario)
+        self.is_single = len(self.scenario.forget) == 1
         if not self.is_single:
             for part in (self.choice, self.final):
                 make_setting(part)  # an error before anything is trained
         self.references: list[nn.Module] = []
         self.planted: dict[float, Sequence[nn.Module]] = {}
         self.seconds = 0.0
-        if options.tier == "quick":
+        if tier == "quick":
             return
-        if options.tier == "full" and pool_of is None:
+        if tier == "full" and self.pool_of is None:
             raise BadInput("The full tier needs a pool: use `duck forget --assure full`.")
-        if retraining is None:
+        if self.retraining is None:
             raise BadInput(
-                f"Assurance by the {options.tier} tier compares with models retrained as the "
+                f"Assurance by the {tier} tier compares with models retrained as the "
                 "original was trained: give new_model= and recipe=, or use the quick tier."
             )
-        if self.is_single:
-            return
-        started_at = time.monotonic()
-        self._train(retraining, scenario, display)
-        self.seconds += time.monotonic() - started_at
+        if not self.is_single:
+            self._train_references(self.retraining(self.scenario))
 
     @property
     def obstacle(self) -> str:
@@ -304,26 +296,22 @@ class _Auditor:
             f"models to compare with, and an audit needs {ENOUGH}."
         )
 
-    def _train(
-        self,
-        retraining: Callable[[Scenario], Retraining],
-        scenario: Scenario,
-        display: Display,
-    ) -> None:
-        references = retraining(scenario)
-        missing = references.missing(self.options.models)
+    def _train_references(self, retraining: Retraining) -> None:
+        started_at = time.monotonic()
+        missing = retraining.missing(self.options.models)
         if missing:
-            display.message(f"{missing} models are retrained to compare with.")
+            self.display.message(f"{missing} models are retrained to compare with.")
 
         def may_train() -> bool:
-            self.budget.update(references.seconds)
+            self.budget.update(retraining.seconds)
             return self.budget.allows(1.0)
 
-        with display.progress("retrained models to compare with") as progress:
-            self.references = references(self.options.models, progress, may_train)
-        self.budget.update(references.seconds)
+        with self.display.progress("retrained models to compare with") as progress:
+            self.references = retraining(self.options.models, progress, may_train)
+        self.budget.update(retraining.seconds)
         if self.obstacle:
-            display.message(self.obstacle)
+            self.display.message(self.obstacle)
+        self.seconds += time.monotonic() - started_at
 
     def _planted(self) -> Mapping[float, Sequence[nn.Module]]:
         """Return the planted models, as far as the budget allows.
@@ -343,18 +331,15 @@ class _Auditor:
     def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:
         started_at = time.monotonic()
         part = self.final if is_final else self.choice
-        is_complete = outcome.processed == outcome.forget_samples
-        processed = len(part.forget) if is_complete else outcome.processed
+        coverage = Coverage(outcome.processed, outcome.forget_samples)
+        if coverage.processed == coverage.asked:
+            coverage = Coverage(len(part.forget), len(part.forget))
         case = Case(
             part,
-            self.original.model,
+            self.original,
             outcome.model,
             candidate.name,
-            coverage=Coverage(
-                processed, len(part.forget) if is_complete else outcome.forget_samples
-            ),
-            head=self.original.head,
-            new_model=self.original.new_model,
+            coverage=coverage,
             notes=self._notes(is_final),
         )
         if self.options.tier == "quick" or self.is_single:
@@ -407,11 +392,9 @@ class _Ladder:
     candidates: Sequence[Candidate]
     unlearn_with: Callable[[Candidate], Outcome]
     auditor: _Auditor
-    options: AssureOptions
-    display: Display
-    budget: _Budget
 
     def __post_init__(self) -> None:
+        self.budget = self.auditor.budget
         self.attempts: list[Attempt] = []
         self.best: tuple[Candidate, Outcome] | None = None
         self.least_memory = float("inf")
@@ -440,7 +423,7 @@ class _Ladder:
 
     def _retrain(self, last: Candidate) -> Assured:
         """Return the retrained model. It needs no proof, but must not be damaged."""
-        self._say(last)
+        self._say(f"Trying {last.name} ...")
         outcome = self.unlearn_with(last)
         seconds = outcome.seconds + outcome.prepare_seconds
         reason = _failure(outcome)
@@ -451,7 +434,7 @@ class _Ladder:
         try:
             audit = self.auditor(last, outcome, True)
         except DuckError as error:
-            self.display.message(f"The retrained model was not audited: {error}")
+            self._say(f"The retrained model was not audited: {error}")
             audit = None
         return self._finish(last, outcome, audit, passed=not reason)
 
@@ -461,7 +444,7 @@ class _Ladder:
             reason = "Not tried: it would exceed the budget."
             self.attempts.append(Attempt(candidate.name, 0.0, False, reason))
             return None
-        self._say(candidate)
+        self._say(f"Trying {candidate.name} ...")
         try:
             outcome = self.unlearn_with(candidate)
         except (Diverged, OutOfMemory) as error:
@@ -494,14 +477,14 @@ class _Ladder:
         if not self.auditor.passes(audit):
             failed = f"The final audit, on other samples, did not confirm it: {audit.verdict}."
             self.attempts[-1] = replace(self.attempts[-1], passed=False, reason=failed)
-            self.display.message(f"{candidate.name}: {failed}")
+            self._say(f"{candidate.name}: {failed}")
         return audit
 
     def _finish(
         self, candidate: Candidate, outcome: Outcome, audit: Audit | None, passed: bool
     ) -> Assured:
         assurance = Assurance(
-            tier=self.options.tier,
+            tier=self.auditor.options.tier,
             chosen=candidate.name,
             passed=passed,
             attempts=tuple(self.attempts),
@@ -514,10 +497,10 @@ class _Ladder:
     def _record(self, attempt: Attempt) -> None:
         self.attempts.append(attempt)
         result = "passed" if attempt.passed else "not passed"
-        self.display.message(f"{attempt.method}: {result}. {attempt.reason}")
+        self._say(f"{attempt.method}: {result}. {attempt.reason}")
 
-    def _say(self, candidate: Candidate) -> None:
-        self.display.message(f"Trying {candidate.name} ...")
+    def _say(self, message: str) -> None:
+        self.auditor.display.message(message)
 
     def _may_run(self, candidate: Candidate) -> bool:
         """Return whether a further method can be audited, or needs no audit, and ends in time."""

@@ -156,7 +156,9 @@ def measure_drift(
         samples = sum(len(request.forget) for request in scenario.earlier)
         known = Drift(len(scenario.earlier), samples)
     holdout, rows = _drift_rows(scenario)
-    right = known.right if known.requests else _pack(_right(original, holdout))
+    right = known.right
+    if not known.requests:
+        right = np.packbits(_right(original, holdout).numpy()).tobytes().hex()
     counted_so_far = replace(
         known,
         requests=known.requests + 1,
@@ -198,14 +200,8 @@ def remembered_rank(scores: Sequence[EarlierScores], unseen: int) -> float | Non
     if len(ranked) < 2 or not unseen:
         return None
     weights = [item.samples for item in ranked]
-    now, best = (
-        sum(weight * (rank or 0.0) for weight, rank in zip(weights, ranks, strict=True))
-        / sum(weights)
-        for ranks in (
-            [item.rank_after for item in ranked],
-            [item.best_rank for item in ranked],
-        )
-    )
+    now = float(np.average([item.rank_after or 0.0 for item in ranked], weights=weights))
+    best = float(np.average([item.best_rank or 0.0 for item in ranked], weights=weights))
     lowest = 0.5 - STANDARD_ERRORS * rank_error(sum(weights), unseen)
     return now if now < lowest <= best else None
 
@@ -226,10 +222,6 @@ def _right(model: nn.Module, examples: Examples | None) -> Tensor:
     if examples is None:
         return torch.zeros(0, dtype=torch.bool)
     return outcomes(model, examples).correct.cpu()
-
-
-def _pack(flags: Tensor) -> str:
-    return np.packbits(flags.numpy()).tobytes().hex()
 
 
 def _unpack(bits: str, count: int) -> Tensor | None:
@@ -261,10 +253,8 @@ def _score(
     else:
         n_unseen = 0 if unseen is None else len(unseen)
         state = _state_of_samples(earlier, best, after, best_rank, rank_after, n_unseen)
-    scores = (before, after, rank_before, rank_after)
-    return EarlierScores(
-        earlier.request, earlier.kind, len(forget), *scores, state, best, best_rank
-    )
+    scores = (before, after, rank_before, rank_after, state, best, best_rank)
+    return EarlierScores(earlier.request, earlier.kind, len(forget), *scores)
 
 
 def _accuracy_and_rank(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from cattrs.gen import make_dict_unstructure_fn, override
 
 from duck.checks import check_numbers, check_settings
 from duck.errors import BadInput
-from duck.files import read_text
+from duck.files import read_toml
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.records import OBJECT, RULES, InvalidRecord, Rule, build_converter, explain
@@ -190,10 +189,7 @@ def to_toml(experiment: Experiment) -> str:
 
 def from_toml(path: Path) -> Experiment:
     """Read an experiment from a TOML file."""
-    try:
-        return from_dict(tomllib.loads(read_text(path)))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} cannot be read as TOML: {error}") from error
+    return from_dict(read_toml(path))
 
 
 def _without_none(plain: Any) -> Any:

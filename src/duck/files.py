@@ -14,6 +14,7 @@ import secrets
 import shutil
 import socket
 import stat
+import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -95,6 +96,14 @@ def read_bytes(path: Path, *, pipes: bool = False) -> bytes:
 def read_text(path: Path, *, encoding: str = "utf-8", pipes: bool = False) -> str:
     """Read a text file, as `read_bytes` does."""
     return read_bytes(path, pipes=pipes).decode(encoding)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file that a user wrote."""
+    try:
+        return tomllib.loads(read_text(path))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{path} cannot be read as TOML: {error}") from error
 
 
 def check_regular(path: Path) -> None:

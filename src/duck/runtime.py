@@ -49,16 +49,22 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 
 @contextmanager
+def restoring_modes(model: nn.Module) -> Iterator[None]:
+    """Restore the train or eval mode of each module at the end."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Switch to eval mode without gradients; afterwards restore the mode of each module."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True
+    with restoring_modes(model), torch.no_grad():
+        model.eval()
+        yield
 
 
 def seeded(seed: int, *streams: str) -> torch.Generator:

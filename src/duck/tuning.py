@@ -336,24 +336,21 @@ class _Judge:
             return Trial(
                 number, settings, FAILED, None, None, stopwatch.seconds, message, self.objective
             )
+        holdout_aus = aus(self.kind, self.original, found.kept, found.forgotten)
         return Trial(
             number,
             settings,
-            self._score(found),
-            found.kept,
-            found.forgotten,
-            stopwatch.seconds,
-            None,
-            self.objective,
-            found.auc,
-            found.memory,
-            aus(self.kind, self.original, found.kept, found.forgotten),
+            self._score(found, holdout_aus),
+            seconds=stopwatch.seconds,
+            objective=self.objective,
+            aus=holdout_aus,
+            **found._asdict(),
         )
 
-    def _score(self, found: "_Measures") -> float:
+    def _score(self, found: "_Measures", holdout_aus: float) -> float:
         reference = self.reference
         if self.objective == "aus" or reference is None:
-            return aus(self.kind, self.original, found.kept, found.forgotten)
+            return holdout_aus
         if self.objective == "memory":
             return 1 - (found.memory or 0.0) - max(0.0, reference.kept - found.kept)
         pairs = zip(found[:3], reference[:3], strict=True)

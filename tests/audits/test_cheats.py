@@ -14,6 +14,7 @@ from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import compute_outputs, make_setting
 from duck.audits.verdict import Audit, Verdict
+from duck.types import Original
 
 pytestmark = pytest.mark.slow
 SAMPLES, CLASS = "clusters", "digits, class 3"
@@ -70,7 +71,7 @@ def audit_kept(task_name: str, share: float) -> Audit:
 
 
 def audit(task: Task, unlearned: nn.Module) -> Audit:
-    case = Case(task.scenario, original(task), unlearned)
+    case = Case(task.scenario, Original(original(task)), unlearned)
     return audit_oracle(case, references(task), planted=planted(task))
 
 

@@ -36,7 +36,7 @@ def test_nearest_neighbours_leave_the_sample_itself_out() -> None:
         np.stack([np.cos(angles), np.sin(angles)], 1),
         np.array([0, *[1] * 5, *[0] * 4, 2, *[3] * 8]),
     )
-    part = SplitOutputs(points[:1], points[:1], labels[:1], np.array(["x"]))
+    part = SplitOutputs(np.array(["x"]), points[:1], labels[:1], points[:1])
     assert nearest(part, points, labels, itself=True).tolist() == [1]
     assert nearest(part, points[1:], labels[1:]).tolist() == [1]
 
@@ -68,7 +68,7 @@ def test_shots_are_not_scored() -> None:
 def test_twins_do_not_break_the_neighbours() -> None:
     points = np.tile([[1.0, 0.0]], (30, 1))
     labels = labels_of(30, 2)
-    part = SplitOutputs(points[:20], points[:20], labels[:20], np.arange(20).astype(str))
+    part = SplitOutputs(np.arange(20).astype(str), points[:20], labels[:20], points[:20])
     assert nearest(part, points, labels, itself=True).shape == (20,)
 
 

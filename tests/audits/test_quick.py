@@ -259,7 +259,7 @@ def test_a_random_request_is_seldom_taken_for_hand_picked() -> None:
     attacks = (LossAttack, EntropyAttack, RunnerUpAttack)
     p = []
     for attack in attacks:
-        forget, retain = (attack.score(getattr(original, side).take()) for side in SIDES)
+        forget, retain = (attack.score(getattr(original, side)) for side in SIDES)
         p.append(float(mannwhitneyu(forget, retain).pvalue))
     assert 0.001 < min(p) < 0.01
     assert not is_hand_picked(setting, original, quick_tests(setting))

@@ -19,7 +19,7 @@ def one_sample(margin: float) -> ModelOutputs:
         logits = np.zeros((len(margins), 2))
         logits[:, 0] = margins
         names = np.array([str(place) for place in range(len(margins))])
-        return SplitOutputs(logits, logits, np.zeros(len(margins), np.int64), names)
+        return SplitOutputs(names, logits, np.zeros(len(margins), np.int64), logits)
 
     return replace(seen, forget=split([margin]), unseen=split([float(at) for at in range(10)]))
 

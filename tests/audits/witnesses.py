@@ -96,10 +96,10 @@ def _part(
         embeddings[is_forgotten, GONE] = 0.6
     ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
     return SplitOutputs(
-        logits + draw.normal(0, 0.5, logits.shape),
-        embeddings + draw.normal(0, 0.35, embeddings.shape),
-        labels,
         ids,
+        logits + draw.normal(0, 0.5, logits.shape),
+        labels,
+        embeddings + draw.normal(0, 0.35, embeddings.shape),
     )
 
 
@@ -125,6 +125,5 @@ def _noisy(
     embeddings = np.pad(3 * right + hard, ((0, 0), (0, WIDTH - CLASSES))) + draw.normal(
         0, 0.3, (len(labels), WIDTH)
     )
-    return SplitOutputs(
-        logits, embeddings, labels, np.array([f"{prefix}{index}" for index in range(len(labels))])
-    )
+    ids = np.array([f"{prefix}{index}" for index in range(len(labels))])
+    return SplitOutputs(ids, logits, labels, embeddings)

@@ -73,7 +73,7 @@ def test_a_single_sample_does_not_move_the_statistics_of_batchnorm() -> None:
 def test_every_sample_comes_in_each_epoch_whichever_set_is_larger() -> None:
     for scenario in (class_scenario(), ForgetFraction(0.9)(toy_data())):
         task = toy_task(scenario)
-        batches = NegGradPlus(batch_size=32)._batches(task, "none")
+        batches = NegGradPlus(batch_size=32)._batches(task)
         steps = list(batches.epoch(torch.Generator().manual_seed(0)))
         assert len(steps) == len(batches)
         for name, examples in (("forget", task.forget), ("retain", task.retain)):

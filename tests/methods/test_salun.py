@@ -77,7 +77,7 @@ def test_a_prepared_mask_is_used_as_it_is() -> None:
 
 def test_an_epoch_is_a_forget_pass_with_random_labels_and_then_a_retain_pass() -> None:
     task = toy_task(class_scenario())
-    batches = SalUn(batch_size=20)._batches(task, "none")
+    batches = SalUn(batch_size=20)._batches(task)
     epochs = [
         list(batches.epoch(generator))
         for generator in [torch.Generator().manual_seed(0)]

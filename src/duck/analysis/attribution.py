@@ -101,17 +101,14 @@ def shap_values(
             pending = (~attribution.complete).nonzero().flatten()
             steps *= 2
     if len(pending):
-        _warn_incomplete(attribution, len(pending), max_steps)
+        warnings.warn(
+            f"SHAP values of {len(pending)} of {len(images)} images do not add up: off by up to "
+            f"{float(attribution.gaps.max()):.3f}, allowed {tolerance}. "
+            f"Raise max_steps (now {max_steps}).",
+            IncompleteAttribution,
+            stacklevel=2,
+        )
     return Attribution(attribution.values.cpu(), outputs.cpu(), base.cpu(), tolerance)
-
-
-def _warn_incomplete(attribution: Attribution, count: int, max_steps: int) -> None:
-    message = (
-        f"SHAP values of {count} of {len(attribution.values)} images do not add up: off by up to "
-        f"{float(attribution.gaps.max()):.3f}, allowed {attribution.tolerance}. "
-        f"Raise max_steps (now {max_steps})."
-    )
-    warnings.warn(message, IncompleteAttribution, stacklevel=3)
 
 
 def background_of(examples: Examples, seed: int = 0, count: int = BACKGROUND_IMAGES) -> Tensor:

@@ -1,7 +1,7 @@
 """Run an audit: predict with each model once, then let a tier judge the outputs."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.printable import counted
 from duck.runtime import device_of, global_seed, seeded
-from duck.types import Scenario
+from duck.types import Original, Scenario
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,14 +26,12 @@ class Case:
     """One unlearning to audit: the models before and after, and what the run recorded."""
 
     scenario: Scenario
-    original: nn.Module
+    original: Original
     unlearned: nn.Module
     method: str = ""
     request: str = ""
     """The request in a few words, such as "class 3"."""
     coverage: Coverage | None = None
-    head: str | None = None
-    new_model: Callable[[], nn.Module] | None = None
     notes: tuple[str, ...] = ()
     """Further sentences for the reasons of the audit."""
 
@@ -48,7 +46,7 @@ class Case:
 
     def compute_outputs(self, model: nn.Module, name: str) -> ModelOutputs:
         """Return the outputs of a model on all samples of the audit."""
-        return compute_outputs(model, self.scenario, self.head, name)
+        return compute_outputs(model, self.scenario, self.original.head, name)
 
 
 def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
@@ -58,7 +56,7 @@ def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
     check_unseen(case.scenario)
     setting = None if is_single else make_setting(case.scenario)
     unlearned = case.compute_outputs(case.unlearned, "unlearned model")
-    original = case.compute_outputs(case.original, "original")
+    original = case.compute_outputs(case.original.model, "original")
     if setting is None:
         return _add_time(quick_single(unlearned, original, case.subject), start)
     audit = quick(setting, unlearned, original, case.subject, case.coverage, limits)
@@ -87,7 +85,7 @@ def audit_oracle(
     setting = make_setting(case.scenario)
     models = Models(
         case.compute_outputs(case.unlearned, "unlearned model"),
-        case.compute_outputs(case.original, "original"),
+        case.compute_outputs(case.original.model, "original"),
         [
             case.compute_outputs(model, f"retrained model {index}")
             for index, model in enumerate(retrained)
@@ -104,7 +102,7 @@ def audit_oracle(
         models,
         case.subject,
         limits=limits,
-        relearned=relearning(case.scenario, case.original, case.unlearned, retrained),
+        relearned=relearning(case.scenario, case.original.model, case.unlearned, retrained),
         coverage=case.coverage,
         notes=(*case.notes, *_structure(case)),
         pool=evidence_of(pool, setting, limits or Limits()) if pool else None,
@@ -116,7 +114,7 @@ def _structure(case: Case) -> tuple[str, ...]:
     """Return a sentence where the modules differ from those of the original."""
     before, after = (
         [type(module).__name__ for module in model.modules() if not list(module.children())]
-        for model in (case.original, case.unlearned)
+        for model in (case.original.model, case.unlearned)
     )
     if before == after:
         return ()
@@ -127,11 +125,11 @@ def _structure(case: Case) -> tuple[str, ...]:
 
 
 def _untrained_outputs(case: Case) -> ModelOutputs | None:
-    if case.new_model is None:
+    if case.original.new_model is None:
         return None
-    device = device_of(case.original)
+    device = device_of(case.original.model)
     with global_seed(seeded(case.scenario.seed, "audit", "untrained"), device):
-        untrained = case.new_model().to(device)
+        untrained = case.original.new_model().to(device)
     return case.compute_outputs(untrained, "untrained model")
 
 

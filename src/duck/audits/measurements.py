@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -216,12 +217,6 @@ def distances(setting: Setting) -> list[Measure]:
     def outputs_of(outputs: ModelOutputs) -> Array:
         return retained_probabilities(outputs.forget, setting.retained_classes)
 
-    def by_js(outputs: ModelOutputs, other: ModelOutputs) -> Array:
-        return js(outputs_of(outputs), outputs_of(other))
-
-    def by_kl(outputs: ModelOutputs, other: ModelOutputs) -> Array:
-        return kl(outputs_of(other), outputs_of(outputs))
-
     def by_l2(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         difference = softmax(outputs.forget.logits) - softmax(other.forget.logits)
         rows: Array = np.linalg.norm(difference, axis=1)
@@ -229,9 +224,6 @@ def distances(setting: Setting) -> list[Measure]:
 
     def by_classifier(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         return np.array([classifier_auc(outputs_of(outputs), outputs_of(other))])
-
-    def by_accuracies(outputs: ModelOutputs, other: ModelOutputs) -> Array:
-        return np.array([tow(outputs, other, setting.test)])
 
     def by_excess(outputs: ModelOutputs, other: ModelOutputs) -> Array:
         forget = js(*(calibrated(model, model.forget, setting) for model in (outputs, other)))
@@ -247,7 +239,7 @@ def distances(setting: Setting) -> list[Measure]:
             "output distance",
             "Jensen-Shannon divergence to retrained models on the forget samples",
             "nats",
-            by_js,
+            lambda outputs, other: js(outputs_of(outputs), outputs_of(other)),
         ),
         _distance(
             "excess distance",
@@ -268,7 +260,7 @@ def distances(setting: Setting) -> list[Measure]:
             "output KL",
             "divergence of retrained models' outputs from this model's on the forget samples",
             "nats",
-            by_kl,
+            lambda outputs, other: kl(outputs_of(other), outputs_of(outputs)),
         ),
         _distance(
             "activation distance",
@@ -284,7 +276,7 @@ def distances(setting: Setting) -> list[Measure]:
         )
         measures.append(Measure("class membership", about, "AUC", of_pair=by_classifier))
     about = "product over forget, retain and test of 1 - gap in accuracy to retrained models"
-    return [*measures, Measure("ToW", about, "score", of_pair=by_accuracies)]
+    return [*measures, Measure("ToW", about, "score", of_pair=partial(tow, test=setting.test))]
 
 
 def _distance(
@@ -299,14 +291,15 @@ def calibrated(outputs: ModelOutputs, split: SplitOutputs, setting: Setting) -> 
     return softmax(logits[:, setting.retained_classes])
 
 
-def tow(outputs: ModelOutputs, other: ModelOutputs, test: Rows) -> float:
-    """Return the tug of war of two models (Zhao et al. 2024)."""
+def tow(outputs: ModelOutputs, other: ModelOutputs, test: Rows) -> Array:
+    """Return the tug of war of two models (Zhao et al. 2024), one number."""
     gaps = [
-        float(outputs.forget.correct.mean() - other.forget.correct.mean()),
-        float(outputs.retain.correct.mean() - other.retain.correct.mean()),
-        float(outputs.unseen.correct[test].mean() - other.unseen.correct[test].mean()),
+        outputs.forget.correct.mean() - other.forget.correct.mean(),
+        outputs.retain.correct.mean() - other.retain.correct.mean(),
+        outputs.unseen.correct[test].mean() - other.unseen.correct[test].mean(),
     ]
-    return float(np.prod(1 - np.abs(gaps)))
+    product: Array = np.prod(1 - np.abs(gaps), keepdims=True)
+    return product
 
 
 def ridge_classifier(class_weight: str | None = None) -> Pipeline:

@@ -187,11 +187,9 @@ def _probe(outputs: ModelOutputs, setting: Setting) -> float:
 
 def _with_inner(outputs: ModelOutputs) -> ModelOutputs:
     """Return the outputs with the embeddings of one layer earlier, where there is one."""
-
-    def swap(split: SplitOutputs) -> SplitOutputs:
-        return split if split.inner is None else replace(split, embeddings=split.inner)
-
-    return outputs.map(swap)
+    return outputs.map(
+        lambda split: split if split.inner is None else replace(split, embeddings=split.inner)
+    )
 
 
 class ResidualMemory:

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from duck.audits.verdict import (
@@ -27,9 +27,12 @@ NO_UNSEEN_DATA = (
 NOTHING_LEFT = "Nothing is left to do."
 COMPARE = "Compare with retrained models"
 MORE_MODELS = "More retrained models give narrower intervals"
-CYCLE = "A short new training cycle"
-IN_TURN = "Methods in turn, until one passes this audit"
-RETRAINING = "Retraining, which forgets exactly"
+OTHER_METHODS = {
+    "warm-restart": "A short new training cycle",
+    "assured": "Methods in turn, until one passes this audit",
+    "retrained": "Retraining, which forgets exactly",
+}
+"""What to try after a method that did not forget."""
 ONE_SAMPLE = (
     "No audit gives a verdict for one sample, with any number of models: read the percentile of "
     "its loss. Only retraining forgets it for certain (method retrained)."
@@ -119,10 +122,6 @@ class PythonNames:
     audit_options: str = ""
     """Further arguments that duck.audit was given."""
 
-    def with_audit_options(self, options: str) -> "PythonNames":
-        """Return the names with further arguments of duck.audit."""
-        return replace(self, audit_options=f"{self.audit_options}, {options}")
-
 
 def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...]:
     """Return what to do after an audit in Python, a sentence with a call each.
@@ -132,14 +131,11 @@ def next_calls(audit: Audit, names: PythonNames, samples: int) -> tuple[str, ...
     if audit.verdict == FORGOTTEN:
         return (NOTHING_LEFT,)
     if audit.verdict == NOT_FORGOTTEN:
-        again = f"duck.forget({names.repeated}, {{}}, {names.retraining})"
+        arguments = {method: f'method="{method}"' for method in OTHER_METHODS}
+        arguments["assured"] = f"assure={_python_assurance(audit)}"
         return tuple(
-            f"{what}: `{again.format(arguments)}`."
-            for method, (what, arguments) in {
-                "warm-restart": (CYCLE, 'method="warm-restart"'),
-                "assured": (IN_TURN, f"assure={_python_assurance(audit)}"),
-                "retrained": (RETRAINING, 'method="retrained"'),
-            }.items()
+            f"{what}: `duck.forget({names.repeated}, {arguments[method]}, {names.retraining})`."
+            for method, what in OTHER_METHODS.items()
             if method != names.method
         )
     if samples == 1:
@@ -174,22 +170,13 @@ def _forget_again(run: Run, folder: Path, audit: Audit, original: Path | None) -
         steps.append(
             "The samples were pushed too far: a smaller learning rate or fewer epochs are softer."
         )
-    other_methods = {
-        "warm-restart": (CYCLE, ["--method", "warm-restart"]),
-        "assured": (
-            IN_TURN,
-            [
-                *("--method", "auto", "--assure", audit.tier),
-                *_models_flag(audit.models, audit.tier),
-            ],
-        ),
-        "retrained": (RETRAINING, ["--method", "retrained"]),
-    }
+    assured = ["auto", "--assure", audit.tier, *_models_flag(audit.models, audit.tier)]
     tried = run.experiment.method and METHODS.name_of(run.experiment.method)
-    for method, (what, flags) in other_methods.items():
+    for method, what in OTHER_METHODS.items():
         if method == tried:
             continue
-        words = ["duck", "forget", "--run", _from_here(original), "--config", str(config), *flags]
+        words = ["duck", "forget", "--run", _from_here(original), "--config", str(config)]
+        words += ["--method", *(assured if method == "assured" else [method])]
         words += ["--out", str(folder.parent / f"{folder.name}-{method}")]
         if ":" in run.experiment.training.model:
             words.append("--trust-model-code")

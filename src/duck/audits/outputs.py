@@ -16,7 +16,7 @@ from duck.errors import BadInput
 from duck.models.head import PROBE_IMAGES, WEIGHT_LAYERS, find_head, find_inner_layer
 from duck.predict import predict
 from duck.runtime import device_of, seeded
-from duck.types import Examples, Ids, Predictions, Scenario
+from duck.types import Examples, Predictions, Scenario
 
 MAX_RETAIN_SAMPLES = 5000
 """More would not fit in memory with embeddings."""
@@ -32,28 +32,19 @@ Labels = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class SplitOutputs:
-    """Logits and embeddings of one model on one split. Row i belongs to ids[i]."""
+class SplitOutputs(Outputs):
+    """Logits and embeddings of one model on one split."""
 
     logits: Array
     embeddings: Array
-    labels: Labels
-    ids: Ids
     inner: Array | None = None
     """Embeddings one layer earlier, before the last non-linear function. None: there are none."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     @property
     def correct(self) -> Flags:
         """Whether each sample is classified correctly."""
         correct: Flags = self.logits.argmax(1) == self.labels
         return correct
-
-    def take(self, rows: Rows | slice = slice(None)) -> Outputs:
-        """Return the logits of these rows, in the form that attacks take."""
-        return Outputs(self.ids[rows], self.logits[rows], self.labels[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,10 +223,10 @@ def compute_outputs(
         if inner_layer is not None and not with_noise:
             inner = predict(model, examples, inner_layer).embeddings.double().numpy()
         return SplitOutputs(
-            predictions.logits.double().clamp(min=LOWEST).numpy(),
-            predictions.embeddings.double().numpy(),
-            predictions.labels.numpy(),
             np.asarray(predictions.ids),
+            predictions.logits.double().clamp(min=LOWEST).numpy(),
+            predictions.labels.numpy(),
+            predictions.embeddings.double().numpy(),
             inner,
         )
 

@@ -405,6 +405,6 @@ def _loss_percentile(outputs: ModelOutputs) -> Estimate:
             "There is no unseen sample of the class of the forget sample to compare it with: give "
             "test data that have some."
         )
-    own, others = losses(outputs.forget.take())[0], losses(same)
+    own, others = losses(outputs.forget)[0], losses(same)
     below = float((others < own).sum() + 0.5 * (others == own).sum())
     return Estimate(below / len(others), *clopper_pearson(below, len(others)))

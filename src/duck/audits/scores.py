@@ -57,7 +57,7 @@ class Outputs:
 
     ids: Ids
     logits: Floats
-    labels: npt.NDArray[np.integer[Any]]
+    labels: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.logits) == len(self.labels):

@@ -12,7 +12,7 @@ from scipy.special import betaincinv
 from scipy.stats import beta, rankdata
 from scipy.stats import t as student
 
-from duck.audits.scores import Flags, Floats, Scored
+from duck.audits.scores import Array, Flags, Floats, Scored
 from duck.audits.verdict import RocCurve
 from duck.errors import BadInput
 
@@ -22,7 +22,6 @@ RATES = (0.01, 0.001)
 """False-positive rates at which the paper's table gives the true-positive rate."""
 POINTS = 100
 Alternative = Literal["two-sided", "greater"]
-Array = npt.NDArray[np.float64]
 
 
 class SampleEstimate(NamedTuple):

@@ -35,7 +35,7 @@ from duck.pools.reader import Pool, mismatch
 from duck.retraining import Retraining
 from duck.runtime import pick_device
 from duck.scenarios import describe
-from duck.types import Recipe, Scenario
+from duck.types import Original, Recipe, Scenario
 
 POOLS_FOLDER = ".pools"
 DEFAULT_POOL_MODELS = 32
@@ -213,13 +213,16 @@ class _RunAudit:
         has_files = any(place.is_file() for place in self.options.retrained)
         return Case(
             self.opened.scenario,
-            original=self._original(),
+            Original(
+                self._original(),
+                self.opened.new_model,
+                experiment.training.recipe,
+                self.options.head or experiment.head,
+            ),
             unlearned=self.opened.load_model(self.folder, self.device),
             method=METHODS.name_of(experiment.method),
             request=describe(experiment.request, self.opened.data.classes),
             coverage=Coverage(samples["processed"], samples["forget"]),
-            head=self.options.head or experiment.head,
-            new_model=self.opened.new_model,
             notes=(*[TRAINED_ELSEWHERE] * is_foreign, *[GIVEN_WEIGHTS] * has_files),
         )
 
@@ -270,7 +273,7 @@ class _RunAudit:
         training = self.opened.experiment.training
         return Retraining(
             scenario,
-            case.original,
+            case.original.model,
             self.opened.new_model,
             training.recipe,
             training,

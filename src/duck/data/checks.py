@@ -1,5 +1,6 @@
 """Checks of the data of a request: copies across splits, random augmentation, unscaled pixels."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -55,24 +56,22 @@ def _forget_digests(scenario: Scenario) -> set[bytes]:
     return {digests[row] for row in scenario.forget.tolist()}
 
 
-def _copies(scenario: Scenario) -> list[Finding]:
+def _copies(scenario: Scenario) -> Iterator[Finding]:
     data = scenario.data
     if data.train.random:
-        return []
-    findings = []
+        return
     if data.test is not None and not data.test.random:
-        findings = _copies_in_test(scenario, data.test)
+        yield from _copies_in_test(scenario, data.test)
     retain = tuple(data.train.ids[copies_in_retain(scenario).numpy()].tolist())
     if retain:
-        text = (
+        yield Finding(
             f"The retain set contains exact copies of forget samples ({len(retain)}), so the model "
-            "still learns from them. Forget them too: --with-copies (with_copies=True in Python)."
+            "still learns from them. Forget them too: --with-copies (with_copies=True in Python).",
+            retain,
         )
-        findings.append(Finding(text, retain))
-    return findings
 
 
-def _copies_in_test(scenario: Scenario, test: Examples) -> list[Finding]:
+def _copies_in_test(scenario: Scenario, test: Examples) -> Iterator[Finding]:
     forget_digests = _forget_digests(scenario)
     other_digests = set(scenario.data.train.digests) - forget_digests
     pairs = list(zip(test.ids.tolist(), test.digests, strict=True))
@@ -88,42 +87,36 @@ def _copies_in_test(scenario: Scenario, test: Examples) -> list[Finding]:
             "scores and the stop rule need samples that the model never saw. Remove these from the "
             "test data."
         )
-    findings = []
     for names, kind in ((forget, "forget samples"), (others, "other training samples")):
         if names:
-            text = (
+            yield Finding(
                 f"{len(names)} of {len(test)} test samples are exact copies of {kind}: scores on "
-                "them are not those of unseen data."
+                "them are not those of unseen data.",
+                tuple(names),
             )
-            findings.append(Finding(text, tuple(names)))
-    return findings
 
 
-def _random_samples(scenario: Scenario) -> list[Finding]:
+def _random_samples(scenario: Scenario) -> Iterator[Finding]:
     parts = {"training": scenario.data.train, "test": scenario.data.test}
     names = [name for name, part in parts.items() if part is not None and part.random]
-    if not names:
-        return []
-    text = (
-        f"The {' and '.join(names)} samples change at random each time they are read: accuracies "
-        "are those of one augmented draw, and copies were not searched. Give the data set without "
-        "augmentation."
-    )
-    return [Finding(text)]
+    if names:
+        yield Finding(
+            f"The {' and '.join(names)} samples change at random each time they are read: "
+            "accuracies are those of one augmented draw, and copies were not searched. Give the "
+            "data set without augmentation."
+        )
 
 
-def _unscaled_pixels(train: Examples) -> list[Finding]:
+def _unscaled_pixels(train: Examples) -> Iterator[Finding]:
     if len(train.shape) != 3 or train.pixels is not None:
-        return []
+        return
     rows = evenly_spaced_rows(len(train), RANGE_SAMPLES)
     images = torch.cat([batch.images for batch in train.take(rows).batches(RANGE_SAMPLES)])
     low, high = float(images.min()), float(images.max())
     # Normalised pixels have negative values; pixels in 0..1 and grey levels of few bits are small.
-    if low < 0 or not 64 <= high <= 255:
-        return []
-    text = (
-        f"The images are floats from {low:g} to {high:g} and are not normalised: are they pixels "
-        "of 0 to 255? If the model was trained on pixels in 0..1 or normalised ones, scale them in "
-        "the same way, or give uint8 images with mean= and std= (--mean, --std)."
-    )
-    return [Finding(text)]
+    if low >= 0 and 64 <= high <= 255:
+        yield Finding(
+            f"The images are floats from {low:g} to {high:g} and are not normalised: are they "
+            "pixels of 0 to 255? If the model was trained on pixels in 0..1 or normalised ones, "
+            "scale them in the same way, or give uint8 images with mean= and std= (--mean, --std)."
+        )

@@ -2,22 +2,14 @@
 
 from typing import Literal
 
-from duck.engines.base import ENGINES, Engine, check_workers
-from duck.engines.inline import INLINE, InlineEngine
-from duck.engines.processes import ProcessEngine
-from duck.engines.ray import RayEngine
+from duck.engines.base import ENGINES as ENGINES
+from duck.engines.base import Engine as Engine
+from duck.engines.base import check_workers
+from duck.engines.inline import INLINE as INLINE
+from duck.engines.inline import InlineEngine as InlineEngine
+from duck.engines.processes import ProcessEngine as ProcessEngine
+from duck.engines.ray import RayEngine as RayEngine
 from duck.errors import BadInput
-
-__all__ = [
-    "ENGINES",
-    "INLINE",
-    "Engine",
-    "EngineName",
-    "InlineEngine",
-    "ProcessEngine",
-    "RayEngine",
-    "create_engine",
-]
 
 EngineName = Literal["inline", "processes", "ray"]
 """The engines of the command line; a test compares them with ENGINES."""

@@ -48,11 +48,18 @@ class RayEngine(Engine):
     @contextmanager
     def _cluster(self) -> Iterator[Any]:
         """Connect to the cluster and disconnect, unless the caller is connected already."""
-        ray = _import_ray()
+        try:
+            import ray
+        except ImportError as error:
+            raise BadInput(
+                "The engine 'ray' needs Ray: pip install 'duck-unlearning[ray]'."
+            ) from error
         if ray.is_initialized():
             yield ray
             return
-        options = {} if self.address else {"num_cpus": self.workers, "include_dashboard": False}
+        options: dict[str, Any] = {}
+        if not self.address:
+            options = {"num_cpus": self.workers, "include_dashboard": False}
         try:
             ray.init(self.address, log_to_driver=False, **options)
         except ConnectionError as error:
@@ -133,11 +140,3 @@ class _Worker:
             sys.path[:] = self.path
             self.function = pickle.loads(self.pickled_function)
         return self.function(task)
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise BadInput("The engine 'ray' needs Ray: pip install 'duck-unlearning[ray]'.") from error
-    return ray

@@ -286,16 +286,16 @@ def make_stop_rule(
 def _check_comparable(task: Task, has_samples_that_remain: bool) -> None:
     """Raise an error if the rule for single samples has nothing to compare them with."""
     if has_samples_that_remain and task.holdout is None and not len(task.retain):
-        others = [name for name in retain_free("samples") if not _has_stop_rule(METHODS[name])]
+        others = [
+            name
+            for name in retain_free("samples")
+            if not issubclass(METHODS[name], ForgetSetTraining)
+        ]
         raise BadInput(
             "There are neither unseen nor retain samples, so the stop rule has nothing to compare "
             "the forget samples with. Give test data (test= in Python, test/ or test_images on "
             f"the command line), or use a method without this rule: {', '.join(others)}."
         )
-
-
-def _has_stop_rule(method: object) -> bool:
-    return isinstance(method, type) and issubclass(method, ForgetSetTraining)
 
 
 def _condition(

@@ -45,15 +45,19 @@ def fit_task(
 
 def train_copy(
     name: str,
+    method: Any,
     model: nn.Module,
     task: Task,
     batches: Batches,
     loss: Loss,
-    recipe: Recipe,
     **options: Any,
 ) -> nn.Module:
-    """Return a trained copy of the model; the name of the method is that of phase and generator."""
+    """Return a copy of the model, trained by the recipe of the method.
+
+    name    that of the phase and of the generator
+    """
     unlearned = clone(model)
+    recipe = method_recipe(task, method)
     fit_task(task, unlearned, batches, loss, recipe, seeded(task.seed, name), name, **options)
     return unlearned
 

@@ -11,7 +11,7 @@ from duck.data.examples import Resident, examples
 from duck.errors import BadInput
 from duck.methods._adversarial import Attack
 from duck.methods._relabelling import label_loss
-from duck.methods._training import method_recipe, train_copy
+from duck.methods._training import train_copy
 from duck.methods.base import METHODS, BaseMethod, Kinds
 from duck.methods.boundary_shrink import limits
 from duck.runtime import autocast, evaluating
@@ -49,8 +49,7 @@ class Amun(BaseMethod):
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         adversarial = self.adversarial_examples(model, task)
         batches = MixedBatches(task.forget, adversarial, self.batch_size)
-        recipe = method_recipe(task, self)
-        return train_copy("amun", model, task, batches, label_loss, recipe)
+        return train_copy("amun", self, model, task, batches, label_loss)
 
     def adversarial_examples(self, model: nn.Module, task: Task) -> Resident:
         """Return an adversarial example near each forget sample, with its wrong label.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from duck.methods._relabelling import RelabelledBatches, fixed_labels, label_loss, other_classes
-from duck.methods._training import method_recipe, train_copy
+from duck.methods._training import train_copy
 from duck.methods.base import METHODS, BaseMethod, Kinds
 from duck.models.head import logits_of
 from duck.runtime import autocast, evaluating
@@ -35,8 +35,7 @@ class BoundaryShrink(BaseMethod):
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         batches = RelabelledBatches(self._batches(task), fixed_labels(self._targets(model, task)))
-        recipe = method_recipe(task, self)
-        return train_copy("boundary-shrink", model, task, batches, label_loss, recipe)
+        return train_copy("boundary-shrink", self, model, task, batches, label_loss)
 
     def _batches(self, task: Task) -> Batches:
         """Return one pass over the forget samples."""

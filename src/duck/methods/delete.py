@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from duck.methods._distillation import divergences_from
 from duck.methods._relabelling import check_other_class, training_logits
-from duck.methods._training import method_recipe, train_copy
+from duck.methods._training import train_copy
 from duck.methods.base import METHODS, BaseMethod, Kinds
 from duck.predict import logits_on
 from duck.training.batching import ShuffledPass, Step
@@ -43,8 +43,7 @@ class Delete(BaseMethod):
             return divergences_from(targets[batch.rows], logits).mean()
 
         batches = ShuffledPass("forget", task.forget, self.batch_size)
-        recipe = method_recipe(task, self)
-        return train_copy("delete", model, task, batches, loss, recipe)
+        return train_copy("delete", self, model, task, batches, loss)
 
 
 def masked_outputs(model: nn.Module, task: Task) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from duck.methods._training import method_recipe, train_copy
+from duck.methods._training import train_copy
 from duck.methods.base import METHODS, BaseMethod, ForgetsBy
 from duck.models.head import logits_of
 from duck.training.batching import ShuffledPass, Step
@@ -33,10 +33,9 @@ class L1Sparse(BaseMethod):
     weight_decay: float = 5e-4
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        recipe = method_recipe(task, self)
-        batches = ShuffledPass("retain", task.retain, self.batch_size, recipe.augment)
+        batches = ShuffledPass("retain", task.retain, self.batch_size, task.recipe.augment)
         loss = self._loss(len(batches), task.retain.device)
-        return train_copy("l1-sparse", model, task, batches, loss, recipe)
+        return train_copy("l1-sparse", self, model, task, batches, loss)
 
     def _loss(self, steps_per_epoch: int, device: torch.device) -> Loss:
         # A tensor: a CUDA graph does not run the Python code of the loss again.

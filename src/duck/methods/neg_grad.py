@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from duck.methods._relabelling import label_loss
 from duck.methods._stopping import ForgetSetTraining
 from duck.methods.base import METHODS
-from duck.training.batching import ShuffledPass, Step
+from duck.training.batching import ShuffledPass
 from duck.types import Task
 
 
@@ -21,8 +21,4 @@ class NegGrad(ForgetSetTraining):
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         forget = ShuffledPass("forget", task.forget, self.batch_size)
-        return self.train("neg-grad", model, task, forget, _negative_loss)
-
-
-def _negative_loss(net: nn.Module, step: Step) -> Tensor:
-    return -label_loss(net, step)
+        return self.train("neg-grad", model, task, forget, lambda net, step: -label_loss(net, step))

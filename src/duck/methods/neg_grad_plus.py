@@ -8,10 +8,10 @@ from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
 from duck.methods._relabelling import training_logits
-from duck.methods._training import method_recipe, train_copy
+from duck.methods._training import train_copy
 from duck.methods.base import METHODS, BaseMethod
 from duck.training.batching import Batches, JoinedBatches, NestedBatches, Step
-from duck.types import Augment, Task
+from duck.types import Task
 
 
 @METHODS.register("neg-grad-plus")
@@ -36,12 +36,11 @@ class NegGradPlus(BaseMethod):
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         if not 0 <= self.alpha <= 1:
             raise BadInput(f"alpha must be in [0, 1], got {self.alpha}.")
-        recipe = method_recipe(task, self)
-        batches = self._batches(task, recipe.augment)
-        return train_copy("neg-grad-plus", model, task, batches, self._loss, recipe)
+        return train_copy("neg-grad-plus", self, model, task, self._batches(task), self._loss)
 
-    def _batches(self, task: Task, augment: Augment) -> Batches:
+    def _batches(self, task: Task) -> Batches:
         """Return one pass over the larger of the two sets; the smaller one is repeated."""
+        augment = task.recipe.augment
         if len(task.forget) > len(task.retain):
             return NestedBatches(task.forget, task.retain, self.batch_size, 1, augment)
         return JoinedBatches(task.forget, task.retain, self.batch_size, self.batch_size, augment)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from duck.data import SMALL_IMAGES
 from duck.errors import BadInput
-from duck.files import read_text
+from duck.files import read_toml
 from duck.methods.base import METHODS, Method, check_kind
 from duck.registry import suggest
 from duck.types import Recipe
@@ -139,10 +139,7 @@ def _read_settings(file: Path, method: str, data: str, kind: str) -> dict[str, A
 
 def _tables(file: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     """Return the tables of a file that contain values, by their path."""
-    try:
-        return dict(_leaves((), tomllib.loads(read_text(file))))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{file} cannot be read as presets: {error}") from error
+    return dict(_leaves((), read_toml(file)))
 
 
 def _leaves(

@@ -10,11 +10,11 @@ from torch.nn.functional import cross_entropy
 
 from duck.errors import BadInput
 from duck.methods._relabelling import RelabelledBatches, label_loss, random_labels
-from duck.methods._training import method_recipe, train_copy
+from duck.methods._training import train_copy
 from duck.methods.base import METHODS, BaseMethod, clone
 from duck.models.head import logits_of
 from duck.training.batching import Batches, ConsecutivePasses, ShuffledPass
-from duck.types import Augment, Task
+from duck.types import Task
 
 
 @METHODS.register("salun")
@@ -40,11 +40,10 @@ class SalUn(BaseMethod):
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
         masks = task.prepared or self.prepare(model, task)
-        recipe = method_recipe(task, self)
-        batches = self._batches(task, recipe.augment)
-        return train_copy("salun", model, task, batches, label_loss, recipe, masks=masks)
+        return train_copy("salun", self, model, task, self._batches(task), label_loss, masks=masks)
 
-    def _batches(self, task: Task, augment: Augment) -> Batches:
+    def _batches(self, task: Task) -> Batches:
+        augment = task.recipe.augment
         forget = ShuffledPass("forget", task.forget, self.batch_size, augment)
         retain = ShuffledPass("retain", task.retain, self.batch_size, augment)
         all_classes = torch.arange(task.num_classes)

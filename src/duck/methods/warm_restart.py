@@ -1,6 +1,5 @@
 """Warm restart: a short new learning-rate cycle on the retain set, from the original's weights."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,7 +16,8 @@ from duck.methods.base import METHODS, BaseMethod, ForgetsBy, clone
 from duck.models.head import logits_of
 from duck.runtime import seeded
 from duck.training.batching import ShuffledPass, Step
-from duck.types import Examples, Progress, Recipe, Task
+from duck.training.loop import Loss
+from duck.types import Progress, Recipe, Task
 
 NAME = "warm-restart"
 
@@ -70,14 +70,23 @@ class WarmRestart(BaseMethod):
             redraw_forgotten(unlearned, task, seeded(task.seed, NAME, "head"))
         recipe = self.recipe(task)
         batches = ShuffledPass("retain", task.retain, recipe.batch_size, recipe.augment)
-        averaged = AveragedModel(unlearned) if self.average > 1 else None
-        watched = replace(task, report=self._report(task, averaged))
-        fit_task(watched, unlearned, batches, self._loss(model, recipe), recipe, generator, NAME)
-        if averaged is None:
+        loss = self._loss(model, recipe.label_smoothing)
+        if self.average <= 1:
+            fit_task(task, unlearned, batches, loss, recipe, generator, NAME)
             return unlearned
+        averaged = AveragedModel(unlearned)
+
+        def report(progress: Progress) -> None:
+            if progress.is_epoch_end and progress.epoch > self.epochs - self.average:
+                averaged.update_parameters(progress.model)
+            if task.report:
+                task.report(progress)
+
+        watched = replace(task, report=report)
+        fit_task(watched, unlearned, batches, loss, recipe, generator, NAME)
         unlearned.load_state_dict(averaged.module.state_dict())
         # Statistics of BatchNorm belong to single weights and cannot be averaged.
-        update_bn(_images(task.retain, recipe.batch_size), unlearned)
+        update_bn((batch.images for batch in task.retain.batches(recipe.batch_size)), unlearned)
         return unlearned.train(model.training)
 
     def recipe(self, task: Task) -> Recipe:
@@ -91,51 +100,22 @@ class WarmRestart(BaseMethod):
             warmup=self.warmup,
         )
 
-    def _loss(self, model: nn.Module, recipe: Recipe) -> "_Loss":
+    def _loss(self, model: nn.Module, smoothing: float) -> Loss:
+        """Return the cross-entropy on labels, mixed with the divergence from the original."""
         teacher = frozen_copy(model) if self.distillation else None
-        return _Loss(teacher, self.distillation, self.temperature, recipe.label_smoothing)
 
-    def _report(self, task: Task, averaged: AveragedModel | None) -> "_Averaging | None":
-        if averaged is None:
-            return task.report  # type: ignore[return-value]
-        return _Averaging(averaged, self.epochs - self.average, task)
+        def loss(net: nn.Module, step: Step) -> Tensor:
+            batch = step["retain"]
+            logits = logits_of(net(batch.images))
+            on_labels = cross_entropy(logits, batch.labels, label_smoothing=smoothing)
+            if teacher is None:
+                return on_labels
+            with torch.no_grad():
+                target = logits_of(teacher(batch.images))
+            distance = divergence(target, logits, self.temperature)
+            return (1 - self.distillation) * on_labels + self.distillation * distance
 
-
-@dataclass(frozen=True, eq=False)
-class _Loss:
-    """Cross-entropy on labels, mixed with the divergence from a teacher if there is one."""
-
-    teacher: nn.Module | None
-    weight: float
-    temperature: float
-    smoothing: float
-
-    def __call__(self, net: nn.Module, step: Step) -> Tensor:
-        batch = step["retain"]
-        logits = logits_of(net(batch.images))
-        loss = cross_entropy(logits, batch.labels, label_smoothing=self.smoothing)
-        if self.teacher is None:
-            return loss
-        with torch.no_grad():
-            target = logits_of(self.teacher(batch.images))
-        distance = divergence(target, logits, self.temperature)
-        return (1 - self.weight) * loss + self.weight * distance
-
-
-@dataclass(frozen=True, eq=False)
-class _Averaging:
-    """Progress callback that averages the weights after the last epochs."""
-
-    averaged: AveragedModel
-    first: int
-    """Epochs after which the averaging begins."""
-    task: Task
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.is_epoch_end and progress.epoch > self.first:
-            self.averaged.update_parameters(progress.model)
-        if self.task.report:
-            self.task.report(progress)
+        return loss
 
 
 @torch.no_grad()
@@ -147,8 +127,3 @@ def _mix(model: nn.Module, fresh: nn.Module, share: float) -> None:
     for weight, other in zip(model.parameters(), fresh.parameters(), strict=True):
         if weight.requires_grad:
             weight.lerp_(other.to(weight.dtype), share)
-
-
-def _images(examples: Examples, size: int) -> Iterator[Tensor]:
-    for batch in examples.batches(size):
-        yield batch.images

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from duck.errors import BadInput, DuckError
 from duck.registry import suggest
+from duck.runtime import restoring_modes
 
 WEIGHT_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 PROBE_IMAGES = 8
@@ -234,17 +235,12 @@ def _unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Switch to eval mode without gradients; afterwards restore modes and random generators."""
     on_cpu = device.type == "cpu"
     devices = [] if on_cpu else [device.index or 0]
-    modes = [(module, module.training) for module in model.modules()]
     fork = torch.random.fork_rng(devices, device_type="cuda" if on_cpu else device.type)
-    with torch.no_grad(), fork:
-        try:
-            # Not model.eval(): modules may override it with changes that could not be undone.
-            for module, _ in modes:
-                module.training = False
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
+    with torch.no_grad(), fork, restoring_modes(model):
+        # Not model.eval(): modules may override it with changes that could not be undone.
+        for module in model.modules():
+            module.training = False
+        yield
 
 
 def _input(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -24,7 +24,7 @@ from duck.checks import check_settings
 from duck.errors import BadInput, Diverged, OutOfMemory
 from duck.models.head import logits_of
 from duck.models.weights import check_weights
-from duck.runtime import autocast, device_of, global_seed, is_first
+from duck.runtime import autocast, device_of, global_seed, is_first, restoring_modes
 from duck.training.batching import Batches, ShuffledPass, Step
 from duck.training.cuda_graphs import GraphedStep
 from duck.types import Batch, Examples, Progress, Recipe, Report
@@ -84,33 +84,31 @@ def fit(
     check_recipe(recipe)
     if len(batches) == 0:
         raise BadInput("There are no samples to train on.")
-    reporter = _ProgressReporter(report, phase, recipe.epochs, len(batches), model)
     trainer = _Trainer(
-        model=model,
-        batches=batches,
-        loss=loss,
-        recipe=recipe,
-        generator=generator,
-        masks=masks or {},
-        stop=stop,
-        check_every=check_every,
-        reporter=reporter,
-        checkpoint=checkpoint,
-        capturable=capturable,
+        model,
+        batches,
+        loss,
+        recipe,
+        generator,
+        phase,
+        stop,
+        check_every,
+        masks or {},
+        report,
+        checkpoint,
+        capturable,
     )
     with (
         _train_mode(model),
         global_seed(generator, trainer.device),
         _explain_out_of_memory(recipe),
     ):
-        last_epoch = start = _resume(checkpoint, trainer) if checkpoint else 0
-        writer = _CheckpointWriter(checkpoint) if checkpoint and is_first() else None
+        last_epoch = start = trainer.resume()
         for epoch in range(start, recipe.epochs):
             last_epoch = epoch + 1
             if trainer.run_epoch(epoch):
                 break
-            if writer:
-                writer.write(trainer, epoch + 1)
+            trainer.save(epoch + 1)
     return last_epoch
 
 
@@ -123,14 +121,17 @@ class _Trainer:
     loss: Loss
     recipe: Recipe
     generator: torch.Generator
-    masks: Masks
+    phase: str
     stop: Callable[[], bool] | None
     check_every: int | None
-    reporter: "_ProgressReporter"
+    masks: Masks
+    report: Report | None
     checkpoint: Path | None
     capturable: bool
 
     def __post_init__(self) -> None:
+        self.last_report = time.monotonic()
+        self.next_save = 0.0
         self.device = device_of(self.model)
         if self.device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -161,7 +162,7 @@ class _Trainer:
             self._set_rate(epoch, index)
             value = self.run_step(_own_part(step))
             losses.append(value)
-            self.reporter.after_step(epoch, index, value)
+            self._report_step(epoch, index, value)
             stopped = self._is_stopped(index)
             if stopped:
                 break
@@ -169,8 +170,21 @@ class _Trainer:
         if not self._is_finite(values):
             self.model.load_state_dict(weights_before)
             self._raise_diverged(values, epoch, weights_before)
-        self.reporter.after_epoch(epoch, float(values.mean()))
+        self._report(epoch, len(self.batches), values.mean())
         return stopped
+
+    def _report_step(self, epoch: int, index: int, loss: Tensor) -> None:
+        """Report a step, at most twice a second: reading a loss waits for the device."""
+        is_due = time.monotonic() >= self.last_report + SECONDS_BETWEEN_REPORTS
+        if is_due and index + 1 < len(self.batches):
+            self._report(epoch, index + 1, loss)
+            self.last_report = time.monotonic()
+
+    def _report(self, epoch: int, step: int, loss: Tensor) -> None:
+        if self.report:
+            steps = len(self.batches)
+            position = (epoch + 1, self.recipe.epochs, step, steps)
+            self.report(Progress(self.phase, *position, float(loss), self.model, step == steps))
 
     def _is_stopped(self, index: int) -> bool:
         """Ask the stop rule, after the last step of an epoch and every `check_every` steps."""
@@ -210,6 +224,50 @@ class _Trainer:
             f"The weights are those from before that epoch{stored}. "
             f"Lower the learning rate (now {self.recipe.lr:g})."
         )
+
+    def save(self, epoch: int) -> None:
+        """Write a checkpoint after an epoch, as often as `CHECKPOINT_COST` allows."""
+        start = time.monotonic()
+        if self.checkpoint is None or not is_first() or start < self.next_save:
+            return
+        random = {"generator": self.generator.get_state(), "cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        state = {
+            "epoch": epoch,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": random,
+        }
+        try:
+            with files.writing(self.checkpoint) as file:
+                torch.save(state, file)
+        except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+            raise BadInput(
+                f"The checkpoint {self.checkpoint} cannot be written: {error} Choose another --out."
+            ) from error
+        now = time.monotonic()
+        self.next_save = now + (now - start) / CHECKPOINT_COST
+
+    def resume(self) -> int:
+        """Load the checkpoint, if there is one, and return the number of epochs that are done."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return 0
+        try:
+            state = torch.load(self.checkpoint, map_location=self.device, weights_only=True)
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            random = state["random"]
+        except Exception as error:
+            raise BadInput(
+                f"The checkpoint {self.checkpoint} cannot be read or is of another run. Delete it "
+                "to start again."
+            ) from error
+        self.generator.set_state(random["generator"].cpu())
+        torch.set_rng_state(random["cpu"].cpu())
+        if self.device.type == "cuda" and "cuda" in random:
+            torch.cuda.set_rng_state(random["cuda"].cpu(), self.device)
+        return int(state["epoch"])
 
 
 def rate(recipe: Recipe, step: int, total: int, epoch: int) -> float:
@@ -279,14 +337,12 @@ def _without_decorators(kind: type[torch.optim.Optimizer]) -> Callable[..., torc
 @contextmanager
 def _train_mode(model: nn.Module) -> Iterator[None]:
     """Switch to train mode; afterwards restore the mode of each module and drop the gradients."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.train()
-    try:
-        yield
-    finally:
-        model.zero_grad()
-        for module, training in modes:
-            module.training = training
+    with restoring_modes(model):
+        model.train()
+        try:
+            yield
+        finally:
+            model.zero_grad()
 
 
 class _FixedWeights:
@@ -368,88 +424,3 @@ def _explain_out_of_memory(recipe: Recipe) -> Iterator[None]:
             f"The device ran out of memory. Lower the batch size (now {recipe.batch_size}) "
             "or the image size, or use precision bfloat16."
         ) from error
-
-
-def _next_report() -> float:
-    return time.monotonic() + SECONDS_BETWEEN_REPORTS
-
-
-@dataclass
-class _ProgressReporter:
-    """Calls a progress callback at most twice a second: reading a loss waits for the device."""
-
-    report: Report | None
-    phase: str
-    epochs: int
-    steps: int
-    model: nn.Module
-    next_report: float = field(default_factory=_next_report)
-
-    def after_step(self, epoch: int, index: int, loss: Tensor) -> None:
-        if self.report and index + 1 < self.steps and time.monotonic() >= self.next_report:
-            self._send(epoch, index + 1, float(loss.detach()), is_epoch_end=False)
-            self.next_report = _next_report()
-
-    def after_epoch(self, epoch: int, loss: float) -> None:
-        self._send(epoch, self.steps, loss, is_epoch_end=True)
-
-    def _send(self, epoch: int, step: int, loss: float, is_epoch_end: bool) -> None:
-        if self.report:
-            position = (epoch + 1, self.epochs, step, self.steps)
-            self.report(Progress(self.phase, *position, loss, self.model, is_epoch_end))
-
-
-@dataclass
-class _CheckpointWriter:
-    """Writes a checkpoint after an epoch, as often as `CHECKPOINT_COST` allows."""
-
-    path: Path
-    next_write: float = 0.0
-
-    def write(self, trainer: _Trainer, epoch: int) -> None:
-        start = time.monotonic()
-        if start < self.next_write:
-            return
-        state = {
-            "epoch": epoch,
-            "model": trainer.model.state_dict(),
-            "optimizer": trainer.optimizer.state_dict(),
-            "random": _random_state(trainer),
-        }
-        try:
-            with files.writing(self.path) as file:
-                torch.save(state, file)
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-            raise BadInput(
-                f"The checkpoint {self.path} cannot be written: {error} Choose another --out."
-            ) from error
-        now = time.monotonic()
-        self.next_write = now + (now - start) / CHECKPOINT_COST
-
-
-def _random_state(trainer: _Trainer) -> dict[str, Tensor]:
-    state = {"generator": trainer.generator.get_state(), "cpu": torch.get_rng_state()}
-    if trainer.device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(trainer.device)
-    return state
-
-
-def _resume(path: Path, trainer: _Trainer) -> int:
-    """Load a checkpoint, if there is one, and return the number of epochs that are done."""
-    if not path.exists():
-        return 0
-    device = trainer.device
-    try:
-        state = torch.load(path, map_location=device, weights_only=True)
-        trainer.model.load_state_dict(state["model"])
-        trainer.optimizer.load_state_dict(state["optimizer"])
-        random = state["random"]
-    except Exception as error:
-        raise BadInput(
-            f"The checkpoint {path} cannot be read or is of another run. Delete it to start again."
-        ) from error
-    trainer.generator.set_state(random["generator"].cpu())
-    torch.set_rng_state(random["cpu"].cpu())
-    if device.type == "cuda" and "cuda" in random:
-        torch.cuda.set_rng_state(random["cuda"].cpu(), device)
-    return int(state["epoch"])

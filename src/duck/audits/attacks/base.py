@@ -72,8 +72,8 @@ class ModelAttack(Attack):
         An id may be that of a training and of a test sample: `unseen_ids` are those of the result.
         """
         setting = self.setting
-        forget = score(outputs.forget.take())[setting.members]
-        unseen = score(outputs.unseen.take())[setting.matched]
+        forget = score(outputs.forget)[setting.members]
+        unseen = score(outputs.unseen)[setting.matched]
         return Scored(
             np.concatenate([outputs.forget.ids[setting.members], unseen_ids[setting.matched]]),
             np.concatenate([forget, unseen]),
