@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
+from duck.bench.columns import Column, spread
 from duck.bench.formats import Format
 from duck.bench.grids import find_grid
 from duck.bench.groups import (
@@ -36,6 +37,8 @@ ABOUT = 0.75
 """A ratio of "about 20" is at least 15. A larger one counts as well."""
 SHORTEST = 1e-3
 """Seconds that a run takes at least: no ratio is infinite."""
+SCORE = Column("")
+RATIO = Column("", digits=1)
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,14 @@ class Measure:
         unit, points = (" %", " points") if self.factor == 100 else ("", "")
         test = pairs.test
         p = f"p = {test.p:.2g}" if test.least_p <= LEVEL else "too few differing pairs for a test"
-        ours, theirs = (_spread(values, self.factor, self.digits) for values in pairs)
+        column = Column(self.title, digits=self.digits)
+        ours, theirs = (
+            column.format_spread(spread(self.factor * value for value in values))
+            for values in pairs
+        )
         return (
             f"{self.title} {ours}{unit} against {theirs}{unit} of {other}, difference "
-            f"{self.factor * pairs.gap:+.{self.digits}f}{points} (n {pairs.n}, {p})"
+            f"{column.format(self.factor * pairs.gap, '+')}{points} (n {pairs.n}, {p})"
         )
 
 
@@ -204,18 +211,8 @@ def _pair(ours: Group, theirs: Group, score: str) -> Pairs:
     return pairs
 
 
-def _values(row: Group, score: str) -> list[float]:
-    values = [line.scores.get(score) for line in row.results.values()]
-    return [value for value in values if value is not None]
-
-
-def _spread(values: Iterable[float], factor: float = 1, digits: int = 3) -> str:
-    """Format mean ± sample standard deviation; a single value has no deviation."""
-    numbers = [factor * value for value in values]
-    if not numbers:
-        return "-"
-    mean = f"{statistics.mean(numbers):.{digits}f}"
-    return mean if len(numbers) < 2 else f"{mean} ± {statistics.stdev(numbers):.{digits}f}"
+def _format_scores(row: Group, score: str) -> str:
+    return SCORE.format_spread(spread(line.scores.get(score) for line in row.results.values()))
 
 
 def _verdict(holds: bool, n: int) -> Verdict:
@@ -241,7 +238,8 @@ def _best_aus(entry: ClaimEntry, rows: Sequence[Group]) -> Iterator[Finding]:
         compared = [(rival, _pair(row, rival, "aus")) for rival in _rivals(rows, row)]
         known = [(rival, pairs) for rival, pairs in compared if pairs.n]
         better = [
-            f"{_name(rival)} {_spread(pairs.theirs)} ({-pairs.gap:+.4f}, n {pairs.n})"
+            f"{_name(rival)} {SCORE.format_spread(spread(pairs.theirs))} ({-pairs.gap:+.4f}, "
+            f"n {pairs.n})"
             for rival, pairs in known
             if pairs.gap < 0
         ]
@@ -251,7 +249,7 @@ def _best_aus(entry: ClaimEntry, rows: Sequence[Group]) -> Iterator[Finding]:
             listed = f"Better in the same cases: {'; '.join(better)}."
             rank = listed if better else "No rival is better."
             verdict = _verdict(not better, min(pairs.n for _, pairs in known))
-        values = f"AUS {_spread(_values(row, 'aus'))} (n {len(row.results)})"
+        values = f"AUS {_format_scores(row, 'aus')} (n {len(row.results)})"
         nothing = _original_above(row, *_peers(rows, row, "original"))
         yield Finding(f"{_title(row)}: {values}. {rank}{nothing}", verdict)
     yield from _few_cases(rows)
@@ -269,8 +267,8 @@ def _original_above(row: Group, original: Group) -> str:
         return ""
     count = sum(ours < theirs for ours, theirs in zip(*pairs, strict=True))
     return (
-        f" Doing nothing (original) scores higher: {_spread(pairs.theirs)}, in {count} of "
-        f"{pairs.n} cases."
+        f" Doing nothing (original) scores higher: {SCORE.format_spread(spread(pairs.theirs))}, in "
+        f"{count} of {pairs.n} cases."
     )
 
 
@@ -313,7 +311,7 @@ def _compare_times(row: Group, other: Group, slow: ResultsByCase, times: float) 
     ratios = [slowest / seconds for seconds in ours]
     seconds = f"{slowest:.1f} s to {statistics.mean(ours):.1f} s, n {len(ratios)}"
     text = (
-        f"{_title(row)}: {_name(other)} takes {_spread(ratios, 1, 1)} times as long "
+        f"{_title(row)}: {_name(other)} takes {RATIO.format_spread(spread(ratios))} times as long "
         f"({seconds}). {_name(other)}: {_settings(slow)}. DUCK: {_settings(row.results)}."
     )
     return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times, len(ratios)))
@@ -370,8 +368,8 @@ def _compare_row(entry: ClaimEntry, rows: Sequence[Group], row: Group) -> Iterat
             for measure in entry.measures
         }
         if not all(pairs.n for pairs in found.values()):
-            values = _spread(_values(row, entry.measures[0].score))
-            own = f"{entry.measures[0].title} {values} (n {len(row.results)})"
+            first = entry.measures[0]
+            own = f"{first.title} {_format_scores(row, first.score)} (n {len(row.results)})"
             listed = " or ".join(names.values())
             text = f"{_title(row)}: {listed} was not run in the same cases; {own}."
             yield Finding(text, "missing")

@@ -1,9 +1,13 @@
 """What the tables of scores and of attacks show, and the scores of a line that it comes from."""
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from duck.audits.attacks import ATTACKS
+
+Spread = dict[str, float | None]
+"""The `mean` and the sample standard deviation `std` of some values."""
 
 
 class Column(NamedTuple):
@@ -16,6 +20,20 @@ class Column(NamedTuple):
     def format(self, value: float | None, sign: str = "") -> str:
         """Return a value as a table shows it; `sign` is "+" for differences."""
         return "-" if value is None else f"{self.factor * value:{sign}.{self.digits}f}"
+
+    def format_spread(self, values: Spread) -> str:
+        """Return mean ± standard deviation."""
+        mean, std = self.format(values["mean"]), self.format(values["std"])
+        return mean if values["std"] is None else f"{mean} ± {std}"
+
+
+def spread(values: Iterable[float | None]) -> Spread:
+    """Return mean and standard deviation of the known values; a single one has no deviation."""
+    known = [value for value in values if value is not None]
+    return {
+        "mean": statistics.mean(known) if known else None,
+        "std": statistics.stdev(known) if len(known) > 1 else None,
+    }
 
 
 ATTACK_SCORES = {

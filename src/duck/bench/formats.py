@@ -211,7 +211,7 @@ def _cells(row: Row, table: Table, extra: Sequence[str]) -> list[tuple[str, str]
     count = f"{row['n']} ({MISSING} {missing} of {row['of']})" if missing else str(row["n"])
     cells.append(("n", count))
     for name, column in table.columns.items():
-        cells.append((column.title, _ours(row, name, column)))
+        cells.append((column.title, column.format_spread(row[name]) if row["n"] else MISSING))
         if _in_paper(table):
             cells.append(("paper", column.format(row[name]["paper"])))
     if _has_gaps(table):
@@ -233,10 +233,3 @@ def _trials(trials: Row | None) -> str:
         return "-"
     done, due = trials["done"], trials["of"]
     return str(done) if done >= due else f"{done} of {due}"
-
-
-def _ours(row: Row, name: str, column: Column) -> str:
-    if not row["n"]:
-        return MISSING
-    mean, std = (column.format(row[name][part]) for part in ("mean", "std"))
-    return mean if row[name]["std"] is None else f"{mean} ± {std}"

@@ -371,9 +371,9 @@ def find_grid(name: str) -> Grid:
         raise BadInput(f"The grid {path} cannot be read: {error}") from error
     try:
         grid = structure({"name": path.stem, **plain, "file": name}, Grid)
-        with_scores = [one for one in built_in().values() if not one.measurement and not one.views]
         for view in grid.views:
-            if view not in [one.name for one in with_scores]:
+            shown = built_in().get(view)
+            if shown is None or shown.measurement or shown.views:
                 raise BadInput(f"There are no runs of {view!r} that can be shown by their time.")
         for cell in cells(grid, {}):
             if cell.method in METHODS:  # settings and recipes are checked here, not run by run

@@ -4,14 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.audits.scores import Outputs
-from duck.models.head import logits_of
-from duck.predict import batch_size
-from duck.runtime import evaluating
-from duck.types import Examples, Scenario
+from duck.predict import logits_on
+from duck.types import Scenario
 
 
 class Target(NamedTuple):
@@ -36,7 +34,7 @@ def predict_target(model: nn.Module, scenario: Scenario) -> Artifact | None:
     tensors = {}
     ids = {}
     for name, examples in (("forgotten", forget), ("unseen", unseen)):
-        tensors[f"{name}_logits"] = _predict(model, examples)
+        tensors[f"{name}_logits"] = logits_on(model, examples).cpu()
         tensors[f"{name}_labels"] = examples.labels
         ids[name] = examples.ids.tolist()
     return Artifact(tensors, {"ids": ids})
@@ -54,12 +52,3 @@ def _outputs(artifact: Artifact, name: str) -> Outputs:
     logits = artifact.tensors[f"{name}_logits"].numpy()
     labels = artifact.tensors[f"{name}_labels"].numpy()
     return Outputs(np.array(artifact.facts["ids"][name], dtype=np.str_), logits, labels)
-
-
-def _predict(model: nn.Module, examples: Examples) -> Tensor:
-    with evaluating(model):
-        logits = [
-            logits_of(model(batch.images)).float().cpu()
-            for batch in examples.batches(batch_size(examples))
-        ]
-    return torch.cat(logits)

@@ -104,10 +104,6 @@ def grid_table(name: str, options: BenchOptions, results: Results) -> Table:
     return make_table(grid, results, parse_only(options.only, grid))
 
 
-def _ignore_jobs(total: int) -> AbstractContextManager[Callable[[Progress], None]]:
-    return nullcontext(lambda state: None)
-
-
 def run_grid(
     name: str,
     options: BenchOptions,
@@ -115,7 +111,7 @@ def run_grid(
     *,
     engine: Engine = INLINE,
     display: Display | None = None,
-    show_jobs: ShowJobs = _ignore_jobs,
+    show_jobs: ShowJobs = lambda total: nullcontext(lambda state: None),
 ) -> GridRun:
     """Execute the missing runs of a grid and append their results, as `duck bench` does.
 

@@ -25,12 +25,12 @@ from duck.bench.grids import (
 )
 from duck.bench.outputs import Target, predict_target, read_target
 from duck.bench.results import Result, Values, mark_invalid_scores
+from duck.commands.options import model_factory
 from duck.commands.train import Machine, TrainingFacts, load_or_train, machine_facts
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import METHODS, clone
 from duck.metrics import Scores, evaluate
-from duck.models import build
 from duck.models.weights import copy_tensors, load_tensors
 from duck.preparation import Preparations
 from duck.runtime import Stopwatch, seeded
@@ -207,8 +207,7 @@ class Runner:
         stored = self.store.read(Key.of("unlearned", job.experiment))
         if stored is None:
             return self._unlearn(job)[1]
-        data = self._data(job.dataset)
-        model = build(job.experiment.training.model, data.num_classes, data.train.shape)
+        model = model_factory(job.experiment.training, self._data(job.dataset))()
         load_tensors(model, stored.tensors, "The stored model")
         return model.to(self.device).eval()
 
@@ -246,12 +245,11 @@ class Runner:
         # Retraining has the full recipe; for a few epochs compilation costs more than it saves.
         is_retraining = METHODS.name_of(experiment.method) == "retrained"
         compiled = is_retraining and (training.recipe.compile or self.compiled)
-        data = prepared.data
         outcome = unlearn(
             experiment.method,
             prepared.model,
             scenario,
-            new_model=lambda: build(training.model, data.num_classes, data.train.shape),
+            new_model=model_factory(training, prepared.data),
             recipe=replace(training.recipe, compile=compiled),
             original=before,
             preparations=prepared.preparations,
@@ -310,9 +308,8 @@ class Runner:
         key = Key.of_original(job.experiment)
         if key in self._failed:
             raise BadInput(f"Its original could not be trained: {self._failed[key]}")
-        inputs = self.store, job.experiment, data, self.device
         try:
-            return load_or_train(*inputs, alone=self.alone)
+            return load_or_train(self.store, job.experiment, data, self.device, alone=self.alone)
         except Exception as error:
             self._failed[key] = short_message(error)
             raise

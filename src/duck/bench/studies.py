@@ -9,9 +9,9 @@ from duck.analysis import bias
 from duck.analysis.feature_space import measure_densities
 from duck.analysis.study import forgotten_classes
 from duck.bench.results import Values
+from duck.commands.options import model_factory
 from duck.experiment import Experiment
 from duck.methods.retrained import Retrained
-from duck.models import build
 from duck.predict import predict
 from duck.runtime import Stopwatch, device_of
 from duck.scenarios import Debias
@@ -34,13 +34,11 @@ def measure_density(model: nn.Module, scenario: Scenario, dimensions: int) -> Va
     forgotten = forgotten_classes(scenario)
     scores: dict[str, float | None] = {}
     for split in ("train", "test"):
-        known = {int(key): value for key, value in density.get(split, {}).items()}
-        for name, is_forgotten in (("forget", True), ("retain", False)):
-            values = [
-                value
-                for label, value in known.items()
-                if value is not None and (label in forgotten) == is_forgotten
-            ]
+        sides: dict[str, list[float]] = {"forget": [], "retain": []}
+        for label, value in density.get(split, {}).items():
+            if value is not None:
+                sides["forget" if int(label) in forgotten else "retain"].append(value)
+        for name, values in sides.items():
             scores[f"{name}_{split}"] = float(np.mean(values)) if values else None
     return Values(
         scores=scores,
@@ -63,10 +61,7 @@ def measure_bias_removal(
     assert isinstance(request, Debias)
     assert method is not None
     scenario, training = request(data, experiment.seed, experiment.protocol), experiment.training
-
-    def new_model() -> nn.Module:
-        return build(training.model, data.num_classes, data.train.shape)
-
+    new_model = model_factory(training, data)
     notes: tuple[str, ...] = ()
     if isinstance(method, Retrained):
         task = scenario.task(new_model=new_model, recipe=training.recipe)

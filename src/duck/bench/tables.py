@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from duck.bench.columns import COLUMNS, Column, measures
+from duck.bench.columns import COLUMNS, Column, measures, spread
 from duck.bench.grids import Bias, Block, Case, Cell, Grid, Only, built_in
 from duck.bench.groups import Group, ResultsByCase, RowKey, find_groups, recipe_differences
 from duck.bench.notes import left_out, never_run, run_notes, shadow_notes, unresolved_rates
@@ -163,9 +163,9 @@ def _row(group: Group, oracle: ResultsByCase, measurement: str | None) -> Row:
         "of": len(group.cells),
     }
     for name in COLUMNS[measurement]:
-        row[name] = {**_spread(one[name] for one in values.values()), "paper": paper.get(name)}
+        row[name] = {**spread(one[name] for one in values.values()), "paper": paper.get(name)}
     if measurement == "svm":
-        row["chance"] = _spread(line.scores["chance"] for line in found.values())["mean"]
+        row["chance"] = spread(line.scores["chance"] for line in found.values())["mean"]
     row["gap_to_retrained"] = _gap(values, reference) if cell.method != ORACLE else None
     timed = [line for line in found.values() if line.alone]
     if measurement != "time":
@@ -195,15 +195,6 @@ def _values(
     return {"seconds": seconds, "speedup": ratio, "aus": line.scores["aus"], "kept": kept}
 
 
-def _spread(values: Iterable[float | None]) -> dict[str, float | None]:
-    """Return mean and sample standard deviation; a single value has no deviation."""
-    known = [value for value in values if value is not None]
-    return {
-        "mean": statistics.mean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else None,
-    }
-
-
 Values = Mapping[Case, Mapping[str, float | None]]
 
 
@@ -215,8 +206,9 @@ def _gap(found: Values, oracle: Values) -> dict[str, float | int | None] | None:
     gaps: dict[str, float | int | None] = {}
     for name in found[both[0]]:
         pairs = [(found[case][name], oracle[case][name]) for case in both]
-        known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-        gaps[name] = statistics.mean(known) if known else None
+        gaps[name] = spread(
+            ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None
+        )["mean"]
     return {**gaps, "n": len(both)}
 
 
