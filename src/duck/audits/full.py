@@ -52,17 +52,17 @@ QUANTILE = 0.95
 MAX_EXCESS_SAMPLES = 2000
 """On each side. More would take minutes, as every model is left out of its own fit."""
 ABOUT = {
-    "among oracles": "U-LiRA of half of the oracles against the other half: so few equal models "
-    "lie below 0.5, down to 0, since each is scored by fits without it",
-    AMONG_UNLEARNED: "tells models that unlearned a sample from models that never had it and "
+    "among oracles": "U-LiRA of half of the oracles, as if they had unlearned the samples, against "
+    "the other half: what the attack shows where there is no leak",
+    AMONG_UNLEARNED: "separates models that unlearned a sample from models that never had it and "
     "unlearned others; 0.5 is chance",
-    EXCESS: "AUC of U-LiRA on the candidates minus that on unseen samples; a change of recipe "
-    "moves both, and the difference stays near 0",
+    EXCESS: "AUC of U-LiRA on the candidates minus that on unseen samples; another recipe changes "
+    "both, and the difference stays near 0",
     "memorisation": "mean confidence in the right class of models that were trained on the sample "
     "minus that of the pool's others, which were trained on other samples in its place; oracles "
     "are left out",
-    "leakage": "tells retained from unseen samples by their margin, before and after unlearning; "
-    "should not rise",
+    "leakage": "separates retain samples from unseen samples by their margin, before and after "
+    "unlearning; should not rise",
 }
 Models = Mapping[str, Margins]
 """The models of a pool by what they stand for: the original (before unlearning), unlearned ones."""
@@ -220,8 +220,8 @@ def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
     values = {model: divergences.values for model, divergences in found.items()}
     values["retrained"] = found["unlearned"].floor
     about = (
-        f"divergence of margins from oracles' on {name} samples, {found['unlearned'].models} "
-        "models a side; retrained: oracles among themselves"
+        f"divergence of margins from those of oracles on {name} samples, "
+        f"{found['unlearned'].models} models a side; retrained: oracles against oracles"
     )
     original, unlearned, retrained = (
         Estimate(float(np.quantile(values[model], QUANTILE))) for model in MODELS

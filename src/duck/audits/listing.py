@@ -7,39 +7,39 @@ from duck.audits.attacks.base import Needs
 from duck.audits.verdict import TIERS, Tier
 
 QUICK = {
-    "accuracy": "per split and class; decisive: that of a removed class, in the quick tier",
+    "accuracy": "for each split and class; decisive in the quick tier: that of a removed class",
     "recognised": "accuracy on all samples of a removed class",
     "AUS": "retained accuracy relative to what is still remembered",
     "coverage": "whether every forget sample was processed",
 }
 ORACLE = {
-    "margin": "residual memory by margins of forget samples and of noisy copies of them",
-    "class logit": "residual memory of a class by how well its logit finds its samples",
+    "margin": "residual memory by the margins of forget samples and of noisy copies of them",
+    "class logit": "residual memory of a class: how well its logit finds its samples",
     "likeness to the original": "residual memory of a class by the outputs for the other classes",
-    "embedding": "residual memory by embeddings, also those of one layer earlier",
+    "embedding": "residual memory by the embeddings, and by those of one layer earlier",
     "excess distance": "distance to retrained models on forget samples, divided by that on unseen "
     "ones",
     "distance elsewhere": "distance to retrained models on unseen samples",
     "output distance": "Jensen-Shannon divergence to retrained models, without the forgotten logit",
-    "output KL": "Kullback-Leibler divergence, likewise",
-    "activation distance": "L2 distance of softmax outputs to retrained models'",
-    "class membership": "a classifier tells outputs of this model from a retrained one's",
-    "ToW": "tug of war: product of accuracies' nearness to retrained models'",
+    "output KL": "Kullback-Leibler divergence to retrained models, without the forgotten logit",
+    "activation distance": "L2 distance of softmax outputs to those of retrained models",
+    "class membership": "a classifier separates outputs of this and of a retrained model",
+    "ToW": "tug of war: product of the closeness of each accuracy to that of retrained models",
     "shot probe": "class removal: finds the class by its mean embedding from 1, 5 or 20 labels",
     "linear probe": "a linear classifier on embeddings",
     "k-NN probe": "nearest neighbours among embeddings",
-    "ZRF": "likeness to a randomly initialised model",
-    "neighbour accuracy": "on the classes most confused with the forgotten one",
-    "relearning": "steps until forgotten samples are known again",
+    "ZRF": "similarity to a randomly initialised model",
+    "neighbour accuracy": "accuracy on the classes most confused with the forgotten one",
+    "relearning": "training steps until the forgotten samples are known again",
 }
 FULL = {
     "U-LiRA excess": "U-LiRA on forget samples minus U-LiRA on unseen ones",
-    "U-LiRA among unlearned": "tells models that unlearned a sample from models that unlearned "
+    "U-LiRA among unlearned": "separates models that unlearned a sample from models that unlearned "
     "others",
     "ε": "lower bound of the ε of (ε, δ)-unlearning, sample by sample",
-    "KLoM": "divergence of margins from oracles', sample by sample",
-    "memorisation": "what training on a sample adds to the confidence in it",
-    "leakage": "whether unlearning exposes retained samples",
+    "KLoM": "divergence of the margins from those of oracles, sample by sample",
+    "memorisation": "how much training on a sample adds to the confidence in it",
+    "leakage": "whether unlearning exposes retain samples",
 }
 MEASUREMENTS: dict[Tier, dict[str, str]] = {"quick": QUICK, "oracle": ORACLE, "full": FULL}
 """What each tier adds to those before it."""
@@ -56,7 +56,7 @@ PAPERS = {
     "KLoM": "Georgiev 2024, arXiv:2410.23232",
     "memorisation": "Feldman 2020, arXiv:2008.03703",
 }
-# Places among the attacks of a tier, of which U-LiRA has 10 and all others 20 to 70.
+# Positions among the attacks of a tier: that of U-LiRA is 10, the others are 20 to 70.
 PLACE, PLACE_AFTER_ATTACKS = 15, 100
 AFTER_ATTACKS = {"coverage", "ε", "KLoM", "memorisation", "leakage"}
 

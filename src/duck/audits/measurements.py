@@ -244,7 +244,7 @@ def distances(setting: Setting) -> list[Measure]:
         _distance(
             "excess distance",
             "calibrated divergence from retrained models on the forget samples, divided by that on "
-            "unseen samples; a change of the recipe alone moves both",
+            "unseen samples; another recipe alone changes both",
             "score",
             by_excess,
             "exposed",
@@ -258,7 +258,8 @@ def distances(setting: Setting) -> list[Measure]:
         ),
         _distance(
             "output KL",
-            "divergence of retrained models' outputs from this model's on the forget samples",
+            "divergence of the outputs of retrained models from those of this model on the forget "
+            "samples",
             "nats",
             lambda outputs, other: kl(outputs_of(other), outputs_of(outputs)),
         ),
@@ -271,8 +272,8 @@ def distances(setting: Setting) -> list[Measure]:
     ]
     if setting.num_forget >= 2 * FOLDS:
         about = (
-            "a classifier tells outputs of forget samples from a retrained model's; compare with "
-            "retrained ones among themselves"
+            "a classifier separates outputs on forget samples from those of a retrained model; "
+            "compare with retrained models against each other"
         )
         measures.append(Measure("class membership", about, "AUC", of_pair=by_classifier))
     about = "product over forget, retain and test of 1 - gap in accuracy to retrained models"

@@ -41,8 +41,8 @@ class SvmAttack(OutputsAttack):
     """Rank samples by their distance to the boundary of an SVM with fixed hyperparameters."""
 
     title = "SVM attack"
-    description = "a classifier on outputs tells forgotten from unseen samples"
-    direction = "a classifier on the outputs tells forgotten from unseen samples"
+    description = "a classifier on the outputs separates forgotten from unseen samples"
+    direction = "a classifier on the outputs separates forgotten from unseen samples"
     paper = "Cotogni 2023, arXiv:2312.02052"
     decisive = True
     # The SVM was fitted to separate the two: only success is evidence.

@@ -25,10 +25,10 @@ class ULiraAttack(Attack):
 
     title = "U-LiRA"
     description = (
-        "tells models that unlearned a sample from models that never saw it, sample by sample"
+        "separates models that unlearned a sample from models that never saw it, sample by sample"
     )
     direction = (
-        "tells models that unlearned a sample from models that never saw it; "
+        "separates models that unlearned a sample from models that never saw it; "
         "0.5 is chance, and another recipe alone gives more"
     )
     paper = "Hayes 2024, arXiv:2403.01218"
