@@ -20,7 +20,7 @@ from duck.audits.full import (
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, compute_outputs, make_setting
 from duck.audits.parts import split_for_choice
-from duck.audits.pool_measures import limit
+from duck.audits.pool_measures import EPSILON, limit
 from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import resolved_rates
 from duck.audits.verdict import Limits
@@ -163,6 +163,16 @@ def test_epsilon_states_its_limit_and_the_values_at_it() -> None:
     assert row.limit.value == pytest.approx(limit(8, 16))
     assert row.limit.why == f"8 models a side cannot show more than {limit(8, 16):.3f}"
     assert row.at_limit == ["original"]
+
+
+@pytest.mark.parametrize(("limit", "answers"), [(0.1, ["yes"]), (5.0, [])])
+def test_epsilon_is_evidence_only_above_its_limit(
+    small_pool: Pool, limit: float, answers: list[str]
+) -> None:
+    """It is a lower bound: a low one does not show that nothing is exposed."""
+    limits = Limits(max_epsilon=limit)
+    exposed = evidence_of(small_pool, make_setting(class_scenario()), limits).exposed
+    assert [item.answer for item in exposed if item.measure == EPSILON] == answers
 
 
 @pytest.mark.slow

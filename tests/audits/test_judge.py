@@ -121,6 +121,25 @@ def test_an_attack_that_resolves_nothing_is_no_evidence_of_absence() -> None:
     assert (found.answer, found.value, found.evidence) == ("undecided", None, ())
 
 
+def test_an_advantage_below_a_large_limit_of_the_user_is_not_exposed() -> None:
+    """Without that limit the attack resolves no advantage of 0.5."""
+    wide = {name: 1 + 6 * (value - 1) for name, value in NARROW.items()}
+    for limits, answer in ((None, "undecided"), (Limits(max_advantage=0.9), "no")):
+        found = judge({"model": 1.0, **wide}, "exposed", limits).grades("model")["exposed"]
+        assert found.answer == answer
+
+
+@pytest.mark.parametrize(("is_distance", "answer"), [(True, "no"), (False, "undecided")])
+def test_attacks_and_distances_have_their_own_resolution(is_distance: bool, answer: str) -> None:
+    """A limit of 0.6 is too large for an advantage, and not for the logarithm of a ratio."""
+    factor = 14 if is_distance else 7  # an advantage is twice the difference of two AUCs
+    wide = {name: np.exp(factor * (value - 1)) for name, value in NARROW.items()}
+    judged = judge({"model": 1.0, **wide}, "exposed")
+    judged = replace(judged, measures=[replace(judged.measures[0], log_scale=is_distance)])
+    assert judged._exposure(judged.measures[0], "model", 1).limit == pytest.approx(0.6, abs=0.01)
+    assert judged.grades("model")["exposed"].answer == answer
+
+
 def test_an_attack_at_chance_exposes_nothing_whatever_retrained_models_show() -> None:
     """The AUC is 0.5 where retrained models show 1: another recipe, and no trace of a sample."""
     found = judge({"model": 0.5}, "exposed", unit="AUC").grades("model")["exposed"]

@@ -17,7 +17,16 @@ from duck.audits.attacks.ulira import (
 from duck.audits.measurements import Measure, Measurement, OfModel, mean, membership
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import Setting
-from duck.audits.pool_measures import epsilon_per_sample, klom, leakage, memorisation, span_of
+from duck.audits.pool_measures import (
+    AMONG_UNLEARNED,
+    EPSILON,
+    EXCESS,
+    epsilon_per_sample,
+    klom,
+    leakage,
+    memorisation,
+    span_of,
+)
 from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import (
     NORMAL_QUANTILE,
@@ -46,8 +55,6 @@ MIN_MODELS = 20
 MIN_ORACLES = MIN_MODELS // 2
 """Five oracles are compared with the other five, to see what equal models show."""
 ULIRA = ULiraAttack.title
-EXCESS = "U-LiRA excess"
-AMONG_UNLEARNED = "U-LiRA among unlearned"
 QUANTILE = 0.95
 MAX_EXCESS_SAMPLES = 2000
 """On each side. More would take minutes, as every model is left out of its own fit."""
@@ -110,7 +117,7 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
             "AUC",
             ulira_excess(models, oracles, samples["forget"], samples["test"], setting.seed),
         )
-    rows["ε"] = epsilon_row(forget, forget_oracles)
+    rows[EPSILON] = epsilon_row(forget, forget_oracles)
     for name, ids in samples.items():
         if len(ids):
             rows |= klom_rows(name, {key: models[key].at(ids) for key in models}, oracles.at(ids))
@@ -135,18 +142,19 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
 def _exposure(rows: Mapping[str, Row], limits: Limits) -> list[Evidence]:
     """Return the evidence of attacks on the pool, as advantages and as ε.
 
-    ε is a lower bound: it can show exposure, and its absence proves nothing.
+    ε is a lower bound: a high one shows exposure, and a low one shows nothing.
     """
     found = []
     for name, chance in ((EXCESS, 0.0), (AMONG_UNLEARNED, 0.5)):
         estimate = rows[name].unlearned if name in rows else None
         if estimate is not None:
             found.append(_advantage(name, estimate, chance, limits.max_advantage))
-    epsilon = rows["ε"].unlearned
+    epsilon = rows[EPSILON].unlearned
     assert epsilon is not None
     bound = epsilon.value
-    answer: Answer = "yes" if bound > limits.max_epsilon else "no"
-    return [*found, Evidence("ε", bound, bound, bound, limits.max_epsilon, 1.0, answer)]
+    if bound > limits.max_epsilon:
+        found.append(Evidence(EPSILON, bound, bound, bound, limits.max_epsilon, 1.0, "yes"))
+    return found
 
 
 def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) -> Evidence:

@@ -38,6 +38,8 @@ MAX_SECONDARY = 0.5
 They scatter more between retrained models."""
 MAX_RESOLUTION = 0.5
 """An attack that resolves no smaller advantage can show exposure, and not its absence."""
+MAX_LOG_RESOLUTION = 2 * log(MAX_RATIO)
+"""The same for the excess distance, as a logarithm."""
 LEAST_PAIRED = 3
 LEAST_SPREAD = 0.01
 """Of residual memory: clipped margins may have no spread at all."""
@@ -234,10 +236,16 @@ class Judge:
         measures = self._measures_of("exposed")
         count = len(measures) + len(further)
         found = _with_holm([self._exposure(measure, model, count) for measure in measures])
-        # "No" means nothing within a limit beyond any leak.
-        widest = max(MAX_RESOLUTION, 2 * log(MAX_RATIO))
-        telling = [item for item in found if item.answer != "no" or item.limit <= widest]
-        return _worst([*telling, *further], MAX_ADVANTAGE)
+        logarithms = {measure.name for measure in measures if measure.log_scale}
+        # An advantage below a limit that the user has set answers "no", however large the limit is.
+        largest = max(MAX_RESOLUTION, self.limits.max_advantage or 0.0)
+        telling = [
+            item
+            for item in (*found, *further)
+            if item.answer != "no"
+            or item.limit <= (MAX_LOG_RESOLUTION if item.measure in logarithms else largest)
+        ]
+        return _worst(telling, MAX_ADVANTAGE)
 
     def _exposure(self, measure: Measure, model: str, count: int) -> Evidence:
         """Return an attack as an advantage over retrained models, or a distance as a logarithm.

@@ -16,6 +16,9 @@ from duck.errors import BadInput
 from duck.runtime import seeded
 from duck.types import Ids
 
+EXCESS = "U-LiRA excess"
+AMONG_UNLEARNED = "U-LiRA among unlearned"
+EPSILON = "ε"
 BINS = 20
 CLIP = 100.0
 FLOOR = 1e-5

@@ -7,6 +7,7 @@ import numpy as np
 
 from duck.audits.attacks.base import ModelAttack
 from duck.audits.outputs import ModelOutputs
+from duck.audits.pool_measures import AMONG_UNLEARNED, EPSILON, EXCESS
 from duck.audits.statistics import RATES, resolved_rates, roc
 from duck.audits.verdict import Grade, Power, Question
 
@@ -45,23 +46,29 @@ def describe(question: Question, grade: Grade, count: int) -> str:
             f"Differs: yes. On other samples the model is unlike {count} retrained models: "
             f"{amount}. This does not decide the verdict."
         )
-    if question == "remembers":
-        amount = f"residual memory {_numbers(grade)} by the {grade.measure} (limit {grade.limit:g})"
-    elif grade.measure in LOGARITHMIC:
-        amount = (
-            f"its outputs are {_numbers(grade, exp)} times as far from those of retrained models "
-            f"as these are from each other (limit {exp(grade.limit):.2f})"
-        )
-    else:
-        amount = (
-            f"advantage {_numbers(grade)} over retrained models by the {grade.measure} "
-            f"(limit {grade.limit:.2g})"
-        )
     meaning = MEANING[question, grade.answer]
-    return (
-        f"{question.capitalize()}: {grade.answer}. {meaning}: {amount}, n = {count} retrained "
-        "models."
-    )
+    return f"{question.capitalize()}: {grade.answer}. {meaning}: {_amount(question, grade, count)}."
+
+
+def _amount(question: Question, grade: Grade, count: int) -> str:
+    """Return the value that answered the question, with its limit and the models behind it."""
+    compared = f"n = {count} retrained models"
+    if question == "remembers":
+        return (
+            f"residual memory {_numbers(grade)} by the {grade.measure} (limit {grade.limit:g}), "
+            f"{compared}"
+        )
+    if grade.measure in LOGARITHMIC:
+        return (
+            f"its outputs are {_numbers(grade, exp)} times as far from those of retrained models "
+            f"as these are from each other (limit {exp(grade.limit):.2f}), {compared}"
+        )
+    if grade.measure == EPSILON:
+        return f"ε is at least {grade.value:.2f} (limit {grade.limit:g}), by the models of the pool"
+    limit = f"by the {grade.measure} (limit {grade.limit:.2g})"
+    if grade.measure in (EXCESS, AMONG_UNLEARNED):
+        return f"advantage {_numbers(grade)} {limit}, by the models of the pool"
+    return f"advantage {_numbers(grade)} over retrained models {limit}, {compared}"
 
 
 def _numbers(grade: Grade, convert: Callable[[float], float] = float) -> str:
