@@ -54,7 +54,7 @@ def test_a_new_model_by_hand() -> None:
     assert band.p_value(0.90) == pytest.approx(1)
     assert band.p_value(band.high, "greater") == pytest.approx(0.025)
     assert band.p_value(band.low, "greater") == pytest.approx(0.975)
-    pairs = prediction_interval(values, shares_pairs=True)
+    pairs = prediction_interval(values, compared="pairs")
     assert pairs.spread == pytest.approx(band.spread * 4 / 3)
     assert prediction_interval(values, least_spread=1.0).spread == pytest.approx(math.sqrt(1.2))
 
@@ -75,11 +75,24 @@ def test_distances_that_share_pairs_have_their_level() -> None:
     for *references, new in parts:
         total = sum(references)
         values = [part + (total - part) / 5 for part in references]
-        band = prediction_interval(values, shares_pairs=True)
+        band = prediction_interval(values, compared="pairs")
         shift = float(np.mean(values)) - 2 * total / 6
         outside += not band.low <= new + total / 6 + shift <= band.high
     assert clopper_pearson(200, 4000, 0.999)[0] < outside / 4000
     assert outside / 4000 < clopper_pearson(200, 4000, 0.999)[1]
+
+
+def test_values_compared_with_a_group_have_their_level() -> None:
+    """A value is a model's own part minus the mean of the others', over the noise of both."""
+    parts = np.random.default_rng(0).normal(size=(4000, 7))
+    outside = 0
+    for *references, new in parts:
+        total = sum(references)
+        values = [(part - (total - part) / 5) / math.sqrt(1 + 1 / 5) for part in references]
+        band = prediction_interval(values, compared="group")
+        outside += not band.low <= (new - total / 6) / math.sqrt(1 + 1 / 6) <= band.high
+    low, high = clopper_pearson(200, 4000, 0.999)
+    assert low < outside / 4000 < high
 
 
 def test_models_that_agree_exactly() -> None:

@@ -11,7 +11,13 @@ from duck.audits.measurements import SMALLEST, Measure, Measurement, mean
 from duck.audits.memory import CLASS_LOGIT, PRIMARY, is_comparable
 from duck.audits.outputs import ModelOutputs
 from duck.audits.scores import Array
-from duck.audits.statistics import NORMAL_QUANTILE, Band, holm, prediction_interval
+from duck.audits.statistics import (
+    NORMAL_QUANTILE,
+    Band,
+    Compared,
+    holm,
+    prediction_interval,
+)
 from duck.audits.verdict import (
     FORGOTTEN,
     MAX_ADVANTAGE,
@@ -55,6 +61,7 @@ class MeasurementCache:
         self.models = models
         self._of_model: dict[tuple[str, str], Measurement] = {}
         self._of_pair: dict[tuple[str, str, str], Array] = {}
+        self._of_group: dict[tuple[str, str, tuple[str, ...]], Measurement] = {}
 
     def value(self, measure: Measure, model: str, references: Sequence[str]) -> Measurement:
         """Return the measurement of one model."""
@@ -64,6 +71,12 @@ class MeasurementCache:
                 self._of_model[key] = measure.of_model(self.models[model])
             return self._of_model[key]
         others = [name for name in references if name != model]
+        if measure.of_group is not None:
+            group = measure.name, model, tuple(others)
+            if group not in self._of_group:
+                compared = [self.models[name] for name in others]
+                self._of_group[group] = measure.of_group(self.models[model], compared)
+            return self._of_group[group]
         rows = np.mean([self._pair(measure, model, other) for other in others], axis=0)
         if len(rows) == 1:
             return Measurement(float(rows[0]), None, None, len(self.models[model].forget))
@@ -151,7 +164,10 @@ class Judge:
     def _band(self, measure: Measure, least_spread: float = 0.0) -> Band:
         """Return the prediction interval of a further retrained model, on the judged scale."""
         values = [self._scaled(measure, name) for name in self.references]
-        return prediction_interval(values, least_spread, shares_pairs=measure.of_model is None)
+        compared: Compared = "alone"
+        if measure.of_model is None:
+            compared = "pairs" if measure.of_group is None else "group"
+        return prediction_interval(values, least_spread, compared)
 
     def _memory_band(self, measure: Measure) -> tuple[Band, float] | None:
         """Return the band of retrained models and the distance of the original from its mean.

@@ -1,9 +1,9 @@
 """Measures of a model's outputs: accuracies, attacks, distances to retrained models."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from duck.audits.attacks.base import ModelAttack
+from duck.audits.attacks.base import ModelAttack, RetrainedAttack
 from duck.audits.outputs import (
     ModelOutputs,
     Rows,
@@ -43,6 +43,7 @@ ABOUT_SPLIT = {
 }
 OfModel = Callable[[ModelOutputs], "Measurement"]
 OfPair = Callable[[ModelOutputs, ModelOutputs], Array]
+OfGroup = Callable[[ModelOutputs, Sequence[ModelOutputs]], "Measurement"]
 
 
 class Measurement(NamedTuple):
@@ -59,7 +60,7 @@ class Measure:
     """A row of the audit: what is measured, and the function that does it.
 
     `of_model` measures one model. `of_pair` compares two and returns a number for each forget
-    sample, or one for all.
+    sample, or one for all. `of_group` compares a model with all retrained models at once.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Measure:
     unit: Unit
     of_model: OfModel | None = None
     of_pair: OfPair | None = None
+    of_group: OfGroup | None = None
     question: Question | None = None
     """The question that it is evidence for. None: it is reported only."""
     alternative: Alternative = "greater"
@@ -191,21 +193,24 @@ def aus_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
 
 def membership(attacks: Mapping[str, ModelAttack]) -> list[Measure]:
     """Return the AUC of each attack on one model; 0.5 is chance."""
-    return [
-        Measure(
+    found = []
+    for name, attack in attacks.items():
+        measure = Measure(
             name,
             attack.direction,
             "AUC",
-            _auc_of(attack),
+            of_model=partial(_auc, attack),
             question="exposed" if attack.decisive else None,
             alternative="two-sided",
         )
-        for name, attack in attacks.items()
-    ]
+        if isinstance(attack, RetrainedAttack):
+            measure = replace(measure, of_model=None, of_group=partial(_auc, attack.against))
+        found.append(measure)
+    return found
 
 
-def _auc_of(attack: ModelAttack) -> OfModel:
-    return lambda outputs: Measurement(*roc(attack(outputs)).auc)
+def _auc(score: Callable[..., Scored], *models: Any) -> Measurement:
+    return Measurement(*roc(score(*models)).auc)
 
 
 def distances(setting: Setting) -> list[Measure]:

@@ -113,8 +113,10 @@ def oracle(
             verdict = NOT_FORGOTTEN
             reasons = [*(f"Quick tier: {reason}" for reason in audit.reasons), *reasons]
     lost = lost_accuracy(setting, models.unlearned, models.original)
-    on_models = {**model_attacks(setting, "quick", "oracle"), **evidence.attacks}
-    in_words = {**model_attacks(setting, "quick"), **evidence.attacks}
+    attacks = {
+        **model_attacks(setting, "quick", "oracle", retrained=models.retrained),
+        **evidence.attacks,
+    }
     return Audit(
         subject=subject,
         verdict=verdict,
@@ -123,12 +125,12 @@ def oracle(
         reasons=(*lost, *reasons, *notes),
         attacks=_rows(judge, grades, evidence, relearned, coverage),
         controls=checked,
-        roc={**curves(on_models, models.unlearned, models.original), **evidence.roc},
+        roc={**curves(attacks, models.unlearned, models.original), **evidence.roc},
         not_tested=not_tested(setting, coverage, "full" if pool else "oracle"),
         models=count,
         grades=grades,
         power=power,
-        in_words=text.in_words(models.unlearned, models.retrained, in_words),
+        in_words=text.in_words(models.unlearned, models.retrained, attacks),
     )
 
 

@@ -22,6 +22,7 @@ RATES = (0.01, 0.001)
 """False-positive rates at which the paper's table gives the true-positive rate."""
 POINTS = 100
 Alternative = Literal["two-sided", "greater"]
+Compared = Literal["alone", "pairs", "group"]
 
 
 class SampleEstimate(NamedTuple):
@@ -68,7 +69,7 @@ class Band:
 
     mean: float
     spread: float
-    """s·sqrt(1 + 1/n)."""
+    """The standard deviation of a further model: s·√(1 + 1/n), if each was measured alone."""
     n: int
 
     @property
@@ -94,23 +95,28 @@ class Band:
 
 
 def prediction_interval(
-    values: Sequence[float], least_spread: float = 0.0, shares_pairs: bool = False
+    values: Sequence[float], least_spread: float = 0.0, compared: Compared = "alone"
 ) -> Band:
     """Return the prediction interval of a further retrained model.
 
     Args:
         values: One value for each retrained model: at least two, of pairs three.
         least_spread: The standard deviation is taken as at least this.
-        shares_pairs: Whether each value is a mean distance to the other models. Two such values
-            share a pair, which shrinks their spread by (n - 2) / (n - 1).
+        compared: What each value was computed from. `alone`: one model. `pairs`: it is a mean
+            distance to the other models. Two such values share a pair, which shrinks their spread
+            by (n - 2) / (n - 1). `group`: it compares a model with the mean of the others. Their
+            sum is then fixed, so that their spread is √(n / (n - 1)) times that of a further model.
     """
     n = len(values)
     if not np.isfinite(values).all():
         raise BadInput("The values of the retrained models are not all finite numbers.")
     deviation = float(np.std(values, ddof=1))
-    if shares_pairs:
-        deviation *= (n - 1) / (n - 2)
-    spread = max(deviation, least_spread) * math.sqrt(1 + 1 / n)
+    factor = math.sqrt(1 + 1 / n)
+    if compared == "pairs":
+        factor *= (n - 1) / (n - 2)
+    if compared == "group":
+        factor = math.sqrt(1 - 1 / n)
+    spread = max(deviation, least_spread) * factor
     return Band(float(np.mean(values)), spread, n)
 
 

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.attacks.lira import PRIOR, offline_lira, online_lira
-from duck.audits.scores import Margins, Scored
+from duck.audits.attacks.lira import PRIOR, RetrainedLiraAttack, offline_lira, online_lira
+from duck.audits.attacks.threshold import LossAttack
+from duck.audits.outputs import temperature_of
+from duck.audits.scores import Margins, Scored, margins
 from duck.audits.statistics import roc
 from duck.errors import BadInput
 from tests.audits import memorisers
 from tests.audits.memorisers import CANDIDATES, KNOWN, NAMES, NEW, SEEN
+from tests.audits.witnesses import sample_model, samples_setting
 
 
 def target(seed: int = 9) -> Scored:
@@ -59,6 +62,43 @@ def test_a_fixed_variance_by_hand() -> None:
     asked = Scored(names, np.array([3.0, 4.0]), np.array([True, False]))
     found = offline_lira(asked, models, prior=math.inf)
     assert found.scores == pytest.approx([2 / (10 / 3) ** 0.5] * 2)
+
+
+def test_retrained_models_by_hand() -> None:
+    """σ² = (4 s₀² + (n - 1) s²) / (4 + n - 1), at the temperature of each model."""
+    setting = samples_setting()
+    outputs, *retrained = (sample_model(seed, 0.0) for seed in range(4))
+    found = RetrainedLiraAttack(setting).against(outputs, retrained)
+    own, *others = (
+        margins(part.logits / temperature_of(side, setting), part.labels)[setting.matched]
+        for side in (outputs, *retrained)
+        for part in [side.unseen]
+    )
+    variances = np.var(others, axis=0, ddof=1)
+    forget = [
+        margins(m.forget.logits / temperature_of(m, setting), m.forget.labels) for m in retrained
+    ]
+    pooled = np.concatenate([np.var(forget, axis=0, ddof=1)[setting.members], variances]).mean()
+    z = (own - np.mean(others, axis=0)) / np.sqrt((4 * pooled + 2 * variances) / 6)
+    np.testing.assert_allclose(found.scores[~found.members], z)
+
+
+def test_retrained_models_show_what_the_original_knows_better_than_its_loss_does() -> None:
+    setting = samples_setting()
+    retrained = [sample_model(100 + seed, 0.0) for seed in range(6)]
+    attack = RetrainedLiraAttack(setting, retrained=retrained)
+    known, unknown = sample_model(0, 1.0), sample_model(1, 0.0)
+    auc = roc(attack(known)).auc
+    assert auc.low > 0.6
+    assert auc.value > roc(LossAttack(setting)(known)).auc.value
+    assert roc(attack(unknown)).auc.low < 0.5 < roc(attack(unknown)).auc.high
+
+
+def test_a_retrained_model_is_not_compared_with_itself() -> None:
+    retrained = [sample_model(seed, 0.0) for seed in range(4)]
+    attack = RetrainedLiraAttack(samples_setting(), retrained=retrained)
+    expected = attack.against(retrained[0], retrained[1:]).scores
+    np.testing.assert_array_equal(attack(retrained[0]).scores, expected)
 
 
 def with_and_without() -> Margins:

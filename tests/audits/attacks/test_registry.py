@@ -12,6 +12,7 @@ from duck.audits.attacks.base import (
     ModelAttack,
     OutputsAttack,
     PoolAttack,
+    RetrainedAttack,
     ThresholdAttack,
     model_attacks,
 )
@@ -38,6 +39,7 @@ def test_every_attack_states_its_facts(name: str) -> None:
     assert set(attack.columns) <= set(ATTACK_SCORES)
     assert (attack.needs == "pool") == (attack.tier == "full")
     assert issubclass(attack, PoolAttack) == (attack.needs == "pool" and name != "u-lira")
+    assert issubclass(attack, RetrainedAttack) == (attack.tier == "oracle")
 
 
 def test_titles_are_unique() -> None:
@@ -61,7 +63,7 @@ def test_a_threshold_attack_scores_each_sample_by_itself_and_members_higher(name
 def test_a_tier_runs_its_own_attacks_in_order() -> None:
     names = ["loss attack", "entropy attack", "runner-up attack", "SVM attack"]
     assert list(model_attacks(samples_setting(), "quick")) == names
-    assert model_attacks(samples_setting(), "oracle") == {}
+    assert list(model_attacks(samples_setting(), "oracle")) == ["LiRA, retrained models"]
 
 
 def test_an_attack_that_the_samples_cannot_support_is_left_out() -> None:

@@ -1,7 +1,7 @@
 """The registry of attacks, and the classes that every attack derives from."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -105,6 +105,30 @@ class ThresholdAttack(OutputsAttack):
         return self.compare(outputs, self.score, np.char.add("unseen:", outputs.unseen.ids))
 
 
+class RetrainedAttack(ModelAttack):
+    """An attack that compares the attacked model with models retrained without the forget set."""
+
+    tier = "oracle"
+    needs = "retrained models"
+
+    def __init__(
+        self,
+        setting: Setting,
+        pool: Pool | None = None,
+        retrained: Sequence[ModelOutputs] = (),
+    ) -> None:
+        super().__init__(setting, pool)
+        self.retrained = retrained
+
+    def __call__(self, outputs: ModelOutputs) -> Scored:
+        """Score the samples; a retrained model is compared with the others."""
+        return self.against(outputs, [other for other in self.retrained if other is not outputs])
+
+    @abstractmethod
+    def against(self, outputs: ModelOutputs, retrained: Sequence[ModelOutputs]) -> Scored:
+        """Return scores by a comparison with these retrained models, at least two."""
+
+
 class PoolAttack(ModelAttack):
     """An attack that compares the attacked model with the models of a pool."""
 
@@ -129,12 +153,18 @@ class PoolAttack(ModelAttack):
 
 
 def model_attacks(
-    setting: Setting, *tiers: Tier, pool: Pool | None = None
+    setting: Setting,
+    *tiers: Tier,
+    pool: Pool | None = None,
+    retrained: Sequence[ModelOutputs] = (),
 ) -> dict[str, ModelAttack]:
     """Make the attacks on one model that belong to these tiers, by title."""
-    entries = sorted(ATTACKS.values(), key=lambda entry: entry.order)
-    return {
-        entry.title: entry(setting, pool)
-        for entry in entries
-        if issubclass(entry, ModelAttack) and entry.tier in tiers and entry.is_possible(setting)
-    }
+    made: dict[str, ModelAttack] = {}
+    for entry in sorted(ATTACKS.values(), key=lambda entry: entry.order):
+        if entry.tier not in tiers or not issubclass(entry, ModelAttack):
+            continue
+        if entry.is_possible(setting):
+            needs_retrained = issubclass(entry, RetrainedAttack)
+            models = {"retrained": retrained} if needs_retrained else {"pool": pool}
+            made[entry.title] = entry(setting, **models)
+    return made

@@ -4,15 +4,16 @@ The attack of the paper's table is offline LiRA, which needs models without the 
 """
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 
-from duck.audits.attacks.base import ATTACKS, PoolAttack
-from duck.audits.outputs import ModelOutputs
-from duck.audits.scores import Array, Flags, Floats, Margins, Scored
+from duck.audits.attacks.base import ATTACKS, PoolAttack, RetrainedAttack
+from duck.audits.outputs import ModelOutputs, temperature_of
+from duck.audits.scores import Array, Flags, Floats, Margins, Outputs, Scored, margins
 from duck.errors import BadInput
 from duck.runtime import seeded
 
@@ -86,6 +87,38 @@ class FixedVarianceLiraAttack(LiraAttack):
     decisive = False
     order = 24
     prior = math.inf
+
+
+@ATTACKS.register("lira-retrained")
+class RetrainedLiraAttack(RetrainedAttack):
+    """Score a sample by its z-score among retrained models, which never saw it."""
+
+    title = "LiRA, retrained models"
+    description = "how unusual a margin is among retrained models"
+    direction = (
+        "forgotten samples have higher margins, compared with those of retrained models, than "
+        "unseen ones"
+    )
+    paper = "Carlini 2022, arXiv:2112.03570"
+    decisive = True
+    order = 70
+
+    def against(self, outputs: ModelOutputs, retrained: Sequence[ModelOutputs]) -> Scored:
+        """Score the samples by their calibrated margins."""
+        target, *others = (self._margins(model) for model in (outputs, *retrained))
+        values = np.stack([other.scores for other in others])
+        # No model was trained on any of these samples, so that all have the same shadow models.
+        z = fit(values, np.ones(values.shape, bool)).z(target.scores)
+        return Scored(target.ids, z, target.members)
+
+    def _margins(self, outputs: ModelOutputs) -> Scored:
+        """Return margins at the temperature of the model: recipes differ in their scale."""
+        scale = 1 / temperature_of(outputs, self.setting)
+
+        def calibrated_margins(side: Outputs) -> Array:
+            return margins(scale * side.logits, side.labels)
+
+        return self.compare(outputs, calibrated_margins, np.char.add("unseen:", outputs.unseen.ids))
 
 
 class Fit(NamedTuple):
