@@ -193,9 +193,9 @@ def check_audits(task: Task) -> Row:
     stated = []
     for index in range(SETS):
         judge = make_judge(task, index)
-        forgeries = controls.make_forgeries(judge.measurements.models["original"], setting)
-        judge.measurements.models = {**judge.measurements.models, **forgeries}
-        checked = controls.check(judge, ["original", *forgeries])
+        disguised = controls.disguise(judge.measurements.models["original"], setting)
+        judge.measurements.models = {**judge.measurements.models, **disguised}
+        checked = controls.check(judge, list(disguised))
         passed += all(control.passed for control in checked.values())
         for share in SHARES:
             add_models(judge, task, planted(share)(task, index))

@@ -332,7 +332,7 @@ class _Auditor:
         started_at = time.monotonic()
         part = self.final if is_final else self.choice
         coverage = Coverage(outcome.processed, outcome.forget_samples)
-        if coverage.processed == coverage.asked:
+        if coverage.processed == coverage.requested:
             coverage = Coverage(len(part.forget), len(part.forget))
         case = Case(
             part,

@@ -26,6 +26,7 @@ CHEATS = (
     "mixture of 40 %",
     "mixture of 20 %",
     "lookup",
+    "lookup with tolerance",
     "output noise",
     "temperature",
     "head fitted again",
@@ -96,6 +97,13 @@ def test_a_lookup_is_found_by_its_copies_alone(task: str) -> None:
     evidence = by_measure(audit_cheat(task, "lookup"), "remembers")
     assert evidence["margin"]["value"] < 0.1
     assert evidence["margin of copies"]["value"] == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_lookup_with_tolerance_is_found_by_the_noisiest_copies(task: str) -> None:
+    evidence = by_measure(audit_cheat(task, "lookup with tolerance"), "remembers")
+    assert evidence["margin"]["value"] < 0.1
+    assert 0.2 < evidence["margin of copies"]["value"] < 0.6
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def test_noise_is_as_wide_as_the_outputs_and_the_same_each_time() -> None:
 
 
 def test_a_masked_logit_is_no_control_where_single_samples_go() -> None:
-    assert "logit masked" in controls.make_forgeries(model(0, knows=True), class_setting())
-    assert "logit masked" not in controls.make_forgeries(sample_model(0, 4.0), samples_setting())
+    assert "logit masked" in controls.disguise(model(0, knows=True), class_setting())
+    assert "logit masked" not in controls.disguise(sample_model(0, 4.0), samples_setting())
 
 
 def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Control]:
@@ -60,10 +60,10 @@ def checked(original_seed: int, count: int = 6, odd: int = 0) -> dict[str, Contr
     retrained = {
         f"retrained {index}": model(100 + index, knows=index < odd) for index in range(count)
     }
-    forgeries = controls.make_forgeries(original, setting)
-    measurements = MeasurementCache({"original": original, **forgeries, **retrained})
+    disguised = controls.disguise(original, setting)
+    measurements = MeasurementCache({"original": original, **disguised, **retrained})
     judge = Judge(measurements, all_measures(setting, original), list(retrained))
-    return controls.check(judge, ["original", *forgeries])
+    return controls.check(judge, list(disguised))
 
 
 def test_every_control_is_listed_and_retrained_models_pass() -> None:

@@ -12,18 +12,19 @@ from duck.audits.attacks.rmia import RmiaAttack, choose_population
 from duck.audits.attacks.ulira import excess_over_unseen
 from duck.audits.full import (
     among_oracles,
-    epsilon_row,
+    epsilon_rows,
     evidence_of,
     klom_rows,
     model_measures,
+    pool_exposure,
 )
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, compute_outputs, make_setting
 from duck.audits.parts import split_for_choice
-from duck.audits.pool_measures import EPSILON, limit
+from duck.audits.pool_measures import EPSILON, EPSILON_EXCESS, limit
 from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import resolved_rates
-from duck.audits.verdict import Limits
+from duck.audits.verdict import Limits, Row
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.base import METHODS
@@ -34,6 +35,7 @@ from tests.audits import memorisers, pools
 from tests.audits.witnesses import sample_model, samples_setting
 from tests.toys import class_scenario, trained_net
 
+NONE = np.empty(0, np.str_)
 LIRAS = ["LiRA", "online LiRA", "LiRA, fixed variance"]
 
 
@@ -140,11 +142,8 @@ def test_the_excess_of_a_pool_compares_candidates_with_unseen_samples_of_the_oth
 
 
 def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> None:
-    before, after, oracles = (
-        models.at(memorisers.CANDIDATES)
-        for models in (memorisers.kept(), memorisers.forgot(), memorisers.oracles())
-    )
-    row = epsilon_row({"original": before, "unlearned": after}, oracles)
+    models = {"original": memorisers.kept(), "unlearned": memorisers.forgot()}
+    row = epsilon_rows(models, memorisers.oracles(), memorisers.CANDIDATES, NONE)[EPSILON]
     assert row.original is not None
     assert row.unlearned is not None
     assert row.original.value > row.unlearned.value + 0.3
@@ -152,13 +151,10 @@ def test_epsilon_before_stands_under_original_and_after_under_unlearned() -> Non
 
 def test_epsilon_states_its_limit_and_the_values_at_it() -> None:
     """16 of 32 models had a sample, and half of them are counted."""
-    kept, oracles = (
-        memorisers.kept().at(memorisers.CANDIDATES),
-        memorisers.oracles().at(memorisers.CANDIDATES),
-    )
+    kept = memorisers.kept()
     sure = Margins(kept.ids, np.where(kept.members, kept.values + 100, kept.values), kept.members)
-    forgot = memorisers.forgot().at(memorisers.CANDIDATES)
-    row = epsilon_row({"original": sure, "unlearned": forgot}, oracles)
+    models = {"original": sure, "unlearned": memorisers.forgot()}
+    row = epsilon_rows(models, memorisers.oracles(), memorisers.CANDIDATES, NONE)[EPSILON]
     assert row.limit is not None
     assert row.limit.value == pytest.approx(limit(8, 16))
     assert row.limit.why == f"8 models a side cannot show more than {limit(8, 16):.3f}"
@@ -166,13 +162,36 @@ def test_epsilon_states_its_limit_and_the_values_at_it() -> None:
 
 
 @pytest.mark.parametrize(("limit", "answers"), [(0.1, ["yes"]), (5.0, [])])
-def test_epsilon_is_evidence_only_above_its_limit(
-    small_pool: Pool, limit: float, answers: list[str]
-) -> None:
+def test_epsilon_is_evidence_only_above_its_limit(limit: float, answers: list[str]) -> None:
     """It is a lower bound: a low one does not show that nothing is exposed."""
-    limits = Limits(max_epsilon=limit)
-    exposed = evidence_of(small_pool, make_setting(class_scenario()), limits).exposed
-    assert [item.answer for item in exposed if item.measure == EPSILON] == answers
+    rows = {EPSILON_EXCESS: Row("", "score", 1, Estimate(0.5), Estimate(0.5))}
+    exposed = pool_exposure(rows, Limits(max_epsilon=limit))
+    assert [item.answer for item in exposed] == answers
+
+
+def drawn_margins(shift: float, shift_of_members: float, seed: int) -> Margins:
+    """Return 128 models and 60 samples, of which each model had one half of the first 30."""
+    draw = np.random.default_rng(seed)
+    members = np.zeros((128, 60), bool)
+    members[:, :30] = draw.random((128, 30)) < 0.5
+    values = draw.normal(shift + shift_of_members * members)
+    return Margins(np.arange(60).astype(str), values, members)
+
+
+@pytest.mark.parametrize(("memory", "is_above"), [(0.0, False), (4.0, True)])
+def test_another_recipe_raises_epsilon_and_not_its_excess(memory: float, is_above: bool) -> None:
+    """All margins of the unlearned models are higher than those of the oracles."""
+    unlearned = drawn_margins(shift=1.5, shift_of_members=memory, seed=0)
+    models = {"original": unlearned, "unlearned": unlearned}
+    oracles = drawn_margins(shift=0.0, shift_of_members=0.0, seed=1)
+    oracles = Margins(oracles.ids, oracles.values, np.zeros_like(oracles.members))
+    rows = epsilon_rows(models, oracles, oracles.ids[:30], oracles.ids[30:])
+    epsilon, excess = rows[EPSILON].unlearned, rows[EPSILON_EXCESS].unlearned
+    assert epsilon is not None
+    assert excess is not None
+    assert epsilon.value > 1
+    assert (excess.value > 1) is is_above
+    assert (abs(excess.value) < 0.3) is not is_above
 
 
 @pytest.mark.slow
@@ -239,7 +258,12 @@ def test_every_attack_has_its_line_with_n_and_curves(found: dict[str, PoolEviden
     divergences = {
         f"KLoM {name}{what}" for name in ("forget", "retain", "test") for what in ("", " p95")
     }
-    assert set(rows) == games | divergences | {"ε", "memorisation", "leakage retained"}
+    assert set(rows) == games | divergences | {
+        "ε",
+        "ε excess",
+        "memorisation",
+        "leakage retained",
+    }
     assert all(row.n > 0 for row in rows.values())
     assert set(found["original"].roc["U-LiRA"]) == {"original", "unlearned"}
     assert [measure.name for measure in found["original"].measures] == [*LIRAS, "RMIA"]

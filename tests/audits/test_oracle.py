@@ -139,7 +139,7 @@ def test_reference_models_that_are_poor_decide_nothing_and_the_quick_tier_does()
     first = quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
     assert first.verdict == "not forgotten"
     audit = judged_samples(unlearned, references=poor)
-    assert not audit.controls[controls.AS_GOOD].passed
+    assert not audit.controls[controls.RETRAINED_ACCURACY].passed
     assert (audit.verdict, audit.powered) == ("not forgotten", False)
     assert audit.reasons[0] == f"Quick tier: {first.reasons[0]}"
     assert judged_samples(sample_model(51, 0.0), references=poor).verdict == "no verdict"
@@ -194,10 +194,11 @@ def grade(answer: str) -> Grade:
 
 
 @pytest.mark.parametrize(
-    ("remembers", "failed", "share", "verdict", "powered"),
+    ("remembers", "failed", "memory", "verdict", "powered"),
     [
         ("no", None, 0.2, "forgotten", True),
-        ("no", None, 0.6, "no verdict", False),
+        ("no", None, 0.5, "forgotten", True),
+        ("no", None, 0.51, "no verdict", False),
         ("no", None, None, "no verdict", False),
         ("no", "original", 0.2, "no verdict", False),
         ("yes", "original", 0.2, "not forgotten", False),
@@ -207,14 +208,58 @@ def grade(answer: str) -> Grade:
     ],
 )
 def test_which_grades_decide_the_verdict(
-    remembers: str, failed: str | None, share: float | None, verdict: str, powered: bool
+    remembers: str, failed: str | None, memory: float | None, verdict: str, powered: bool
 ) -> None:
-    """A cheat that passes forbids to acquit, references that fail forbid to convict, too."""
+    """Without power, or with a wrong control, no model is forgotten.
+
+    Poor retrained models show nothing at all.
+    """
     grades = {"remembers": grade(remembers), "exposed": grade("no"), "differs": grade("no")}
     names = ("original", "retrained", "retrained accuracy")
     checked = {name: Control("a", "b", name != failed) for name in names}
-    found = decide(grades, checked, Power(share), 6)  # type: ignore[arg-type]
+    found = decide(grades, checked, Power(memory), 6, margin=0.1)  # type: ignore[arg-type]
     assert found[:2] == (verdict, powered)
+
+
+def test_a_wide_margin_needs_no_more_resolution() -> None:
+    """What counts is the residual memory beyond the margin that the audit recognises."""
+    grades = {"remembers": grade("no"), "exposed": grade("no"), "differs": grade("no")}
+    found = [decide(grades, {}, Power(0.8), 6, margin)[:2] for margin in (0.1, 0.5)]  # type: ignore[arg-type]
+    assert found == [("no verdict", False), ("forgotten", True)]
+
+
+def test_power_is_known_without_planted_models() -> None:
+    models = Models(model(50, knows=False), model(0, knows=True), retrained())
+    audit = oracle(class_setting(), models, "subject")
+    assert audit.power is not None
+    assert audit.power.memory is not None
+    assert 0.1 < audit.power.memory < 0.5
+    assert (audit.power.share, audit.powered) == (None, True)
+
+
+def test_an_audit_that_does_not_recognise_the_original_is_not_powered() -> None:
+    weak = sample_model(0, 0.1)
+    audit = oracle(samples_setting(), Models(sample_model(51, 0.0), weak, never_saw()), "subject")
+    assert not audit.controls["original"].passed
+    assert (audit.verdict, audit.powered) == ("no verdict", False)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_retrained", "verdict"),
+    [(100, 100, "forgotten"), (101, 100, "no verdict"), (101, 101, "forgotten")],
+)
+def test_a_model_that_holds_more_numbers_than_all_others_is_not_forgotten(
+    own: int, of_retrained: int, verdict: str
+) -> None:
+    """It could store the forget samples and what to answer on them."""
+    models = Models(
+        replace(model(50, knows=False), size=own),
+        replace(model(0, knows=True), size=100),
+        [replace(one, size=of_retrained) for one in retrained()],
+    )
+    audit = oracle(class_setting(), models, "subject")
+    assert audit.verdict == verdict
+    assert ("1 more parameters" in audit.reasons[0]) == (verdict == "no verdict")
 
 
 @pytest.mark.parametrize(("answer", "verdict"), [("yes", "not forgotten"), ("no", "forgotten")])
@@ -270,7 +315,7 @@ def test_where_the_original_is_like_a_retrained_model_the_audit_is_not_powered()
 
 def test_an_attacker_is_described_in_words() -> None:
     text = " ".join(judged_samples(sample_model(51, 4.0)).in_words)
-    assert "of 100 forgotten samples" in text
+    assert "cases; for retrained models it is" in text
 
 
 def test_the_table_gives_every_number_for_three_models_with_n_and_interval() -> None:

@@ -22,24 +22,24 @@ HEAD_STEPS = 100
 HEAD_DECAY = 1e-5
 SEVERAL = 5
 """From this number of retrained models on, one of them may lie outside."""
-NEVER = f"never {FORGOTTEN}"
-AS_GOOD = "retrained accuracy"
-REFERENCE_CONTROLS = frozenset({"retrained", AS_GOOD})
+ANY_OTHER = f"any verdict but {FORGOTTEN}"
+RETRAINED_ACCURACY = "retrained accuracy"
+REFERENCE_CONTROLS = frozenset({"retrained", RETRAINED_ACCURACY})
 """Controls of the reference models themselves. Where one fails, these models decide nothing."""
 POWER = 0.8
 SHORTFALL = 0.1
 """Of accuracy on retained samples. A retrained model that lacks more was trained differently."""
 
 
-def make_forgeries(original: ModelOutputs, setting: Setting) -> dict[str, ModelOutputs]:
+def disguise(original: ModelOutputs, setting: Setting) -> dict[str, ModelOutputs]:
     """Make outputs of the original look as if it had forgotten, with its knowledge in place."""
-    forgeries = {
+    disguised = {
         "head retrained": retrain_head(original, setting),
         "output noise": add_noise(original, setting),
     }
     if setting.kind == "class":
-        return {"logit masked": mask_forgotten(original, setting), **forgeries}
-    return forgeries
+        return {"logit masked": mask_forgotten(original, setting), **disguised}
+    return disguised
 
 
 def mask_forgotten(original: ModelOutputs, setting: Setting) -> ModelOutputs:
@@ -97,17 +97,17 @@ def _fit_softmax(features: Array, targets: Array) -> Array:
     return weights
 
 
-def check(judge: Judge, names: Sequence[str]) -> dict[str, Control]:
-    """Judge the original and the forgeries, and each retrained model by the others."""
-    checked = {}
-    for name in names:
+def check(judge: Judge, disguised: Sequence[str]) -> dict[str, Control]:
+    """Judge the original and its disguises, and each retrained model by the others."""
+    got = verdict_of(judge.grades("original"))
+    checked = {"original": Control(NOT_FORGOTTEN, got, got == NOT_FORGOTTEN)}
+    for name in disguised:
         got = verdict_of(judge.grades(name))
-        expected = NOT_FORGOTTEN if name in ("original", "logit masked") else NEVER
-        checked[name] = Control(expected, got, got != FORGOTTEN)
+        checked[name] = Control(ANY_OTHER, got, got != FORGOTTEN)
     checked["retrained"] = _check_retrained(judge)
     models = judge.measurements.models
     references = [models[name] for name in judge.references]
-    checked[AS_GOOD] = check_accuracy(models["original"], references)
+    checked[RETRAINED_ACCURACY] = check_accuracy(models["original"], references)
     return checked
 
 
@@ -115,11 +115,11 @@ def _check_retrained(judge: Judge) -> Control:
     """Judge each retrained model by the others."""
     count = len(judge.references)
     got = [verdict_of(judge.grades(name)) for name in judge.references]
-    convicted = got.count(NOT_FORGOTTEN)
+    wrong = got.count(NOT_FORGOTTEN)
     # One in twenty retrained models lies outside by chance: a single one of several may.
     allowed = 1 if count >= SEVERAL else 0
-    result = f"{convicted} of {count} {NOT_FORGOTTEN}, each judged by the others"
-    return Control(f"at most {allowed} {NOT_FORGOTTEN}", result, convicted <= allowed)
+    result = f"{wrong} of {count} {NOT_FORGOTTEN}, each judged by the others"
+    return Control(f"at most {allowed} {NOT_FORGOTTEN}", result, wrong <= allowed)
 
 
 def check_accuracy(original: ModelOutputs, references: Sequence[ModelOutputs]) -> Control:
@@ -142,9 +142,10 @@ def _with_logits(original: ModelOutputs, logits: Callable[[SplitOutputs], Array]
 
 
 def find_power(judge: Judge, shares: Sequence[float]) -> Power:
-    """Return the smallest share that the audit recognises with a power of 80 %.
+    """Return the smallest residual memory and share that the audit recognises with 80 % power.
 
-    The residual memory of planted models is interpolated between their shares.
+    The residual memory of planted models is interpolated between their shares, and not below the
+    smallest one.
     """
     memory = {}
     for share in sorted(shares):
@@ -156,9 +157,11 @@ def find_power(judge: Judge, shares: Sequence[float]) -> Power:
     needed = judge.detectable_memory(POWER)
     by_share = {f"{share:g}": value for share, value in memory.items()}
     if not memory or needed is None:
-        return Power(None, by_share)
-    grid = np.linspace(0, 1, 1001)
-    points = {0.0: 0.0, **memory, 1.0: 1.0}
+        return Power(needed, planted=by_share)
+    grid = np.linspace(min(memory), 1, 1001)
+    points = {**memory, 1.0: 1.0}
     expected = np.maximum.accumulate(np.interp(grid, list(points), list(points.values())))
     reached = expected >= needed
-    return Power(float(grid[reached.argmax()]) if reached.any() else None, by_share)
+    if not reached.any():
+        return Power(needed, planted=by_share)
+    return Power(needed, float(grid[reached.argmax()]), bool(reached[0]), by_share)

@@ -13,6 +13,7 @@ from duck.audits.attacks.ulira import (
     against_not_requested,
     against_oracles,
     excess_over_unseen,
+    treat_as_unlearned,
 )
 from duck.audits.measurements import Measure, Measurement, OfModel, mean, membership
 from duck.audits.oracle import PoolEvidence
@@ -20,6 +21,7 @@ from duck.audits.outputs import Setting
 from duck.audits.pool_measures import (
     AMONG_UNLEARNED,
     EPSILON,
+    EPSILON_EXCESS,
     EXCESS,
     epsilon_per_sample,
     klom,
@@ -65,6 +67,7 @@ ABOUT = {
     "unlearned others; 0.5 is chance",
     EXCESS: "AUC of U-LiRA on the candidates minus that on unseen samples; another recipe changes "
     "both, and the difference stays near 0",
+    EPSILON_EXCESS: "ε on forget samples minus ε on unseen samples; another recipe raises both",
     "memorisation": "mean confidence in the right class of models that were trained on the sample "
     "minus that of the pool's others, which were trained on other samples in its place; oracles "
     "are left out",
@@ -117,7 +120,7 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
             "AUC",
             ulira_excess(models, oracles, samples["forget"], samples["test"], setting.seed),
         )
-    rows[EPSILON] = epsilon_row(forget, forget_oracles)
+    rows |= epsilon_rows(models, oracles, samples["forget"], _draw(samples["test"], setting.seed))
     for name, ids in samples.items():
         if len(ids):
             rows |= klom_rows(name, {key: models[key].at(ids) for key in models}, oracles.at(ids))
@@ -133,27 +136,27 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     return PoolEvidence(
         measures=model_measures(attacks, setting),
         rows=rows,
-        exposed=_exposure(rows, limits),
+        exposed=pool_exposure(rows, limits),
         roc={ULIRA: {name: found.curve() for name, found in rocs.items()}},
         attacks=attacks,
     )
 
 
-def _exposure(rows: Mapping[str, Row], limits: Limits) -> list[Evidence]:
+def pool_exposure(rows: Mapping[str, Row], limits: Limits) -> list[Evidence]:
     """Return the evidence of attacks on the pool, as advantages and as ε.
 
-    ε is a lower bound: a high one shows exposure, and a low one shows nothing.
+    ε is a lower bound: a high one shows exposure, and a low one shows nothing. Another recipe
+    raises it on all samples, so that only what it is higher than on unseen samples counts.
     """
     found = []
     for name, chance in ((EXCESS, 0.0), (AMONG_UNLEARNED, 0.5)):
         estimate = rows[name].unlearned if name in rows else None
         if estimate is not None:
             found.append(_advantage(name, estimate, chance, limits.max_advantage))
-    epsilon = rows[EPSILON].unlearned
-    assert epsilon is not None
-    bound = epsilon.value
-    if bound > limits.max_epsilon:
-        found.append(Evidence(EPSILON, bound, bound, bound, limits.max_epsilon, 1.0, "yes"))
+    epsilon = rows[EPSILON_EXCESS].unlearned if EPSILON_EXCESS in rows else None
+    if epsilon is not None and epsilon.value > limits.max_epsilon:
+        interval = (epsilon.value,) * 3
+        found.append(Evidence(EPSILON_EXCESS, *interval, limits.max_epsilon, 1.0, "yes"))
     return found
 
 
@@ -207,15 +210,19 @@ def ulira_excess(
     models: Models, oracles: Margins, candidates: Ids, unseen: Ids, seed: int
 ) -> dict[str, SampleEstimate]:
     """Return U-LiRA's AUC on the candidates minus that on unseen samples, by model."""
-    drawn: list[Ids] = []
-    for ids in (candidates, unseen):
-        order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
-        drawn.append(ids[np.sort(order[:MAX_EXCESS_SAMPLES])])
-    both = np.concatenate(drawn)
+    drawn = _draw(unseen, seed)
+    both = np.concatenate([_draw(candidates, seed), drawn])
     return {
-        name: excess_over_unseen(margins.at(both), oracles.at(both), drawn[1])
+        name: excess_over_unseen(margins.at(both), oracles.at(both), drawn)
         for name, margins in models.items()
     }
+
+
+def _draw(ids: Ids, seed: int) -> Ids:
+    """Return at most MAX_EXCESS_SAMPLES of the samples, drawn at random."""
+    order = torch.randperm(len(ids), generator=seeded(seed, "audit", "excess")).numpy()
+    drawn: Ids = ids[np.sort(order[:MAX_EXCESS_SAMPLES])]
+    return drawn
 
 
 def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
@@ -248,21 +255,34 @@ def klom_rows(name: str, models: Models, oracles: Margins) -> dict[str, Row]:
     }
 
 
-def epsilon_row(models: Models, oracles: Margins) -> Row:
-    """Return the 95th percentile of the lower bounds of ε."""
-    original, unlearned = (
-        epsilon_per_sample(models[name], oracles) for name in ("original", "unlearned")
-    )
-    limit = float(np.quantile(unlearned.limit, QUANTILE))
-    why = f"{unlearned.counted} models a side cannot show more than {limit:.3f}"
-    return Row(
-        f"95th percentile over samples of the 95 % lower bound of ε; {why}",
-        "score",
-        len(oracles.ids),
-        Estimate(float(np.quantile(original.lower, QUANTILE))),
-        Estimate(float(np.quantile(unlearned.lower, QUANTILE))),
-        limit=Limit(limit, why),
-    )
+def epsilon_rows(models: Models, oracles: Margins, forget: Ids, unseen: Ids) -> dict[str, Row]:
+    """Return the 95th percentile of the lower bounds of ε, and by how much it exceeds unseen ones.
+
+    A model of another recipe has a high ε on unseen samples, too.
+    """
+    on_forget = {
+        name: epsilon_per_sample(models[name].at(forget), oracles.at(forget))
+        for name in ("original", "unlearned")
+    }
+    bounds = {name: float(np.quantile(found.lower, QUANTILE)) for name, found in on_forget.items()}
+    limit = float(np.quantile(on_forget["unlearned"].limit, QUANTILE))
+    why = f"{on_forget['unlearned'].counted} models a side cannot show more than {limit:.3f}"
+    limited = Limit(limit, why)
+
+    def row(about: str, values: Mapping[str, float]) -> Row:
+        original, unlearned = (Estimate(values[name]) for name in ("original", "unlearned"))
+        return Row(f"{about}; {why}", "score", len(forget), original, unlearned, limit=limited)
+
+    rows = {EPSILON: row("95th percentile over samples of the 95 % lower bound of ε", bounds)}
+    if len(unseen):
+        both = np.concatenate([forget, unseen])
+        excess = {}
+        for name in on_forget:
+            margins = treat_as_unlearned(models[name].at(both), unseen).at(unseen)
+            on_unseen = epsilon_per_sample(margins, oracles.at(unseen))
+            excess[name] = bounds[name] - float(np.quantile(on_unseen.lower, QUANTILE))
+        rows[EPSILON_EXCESS] = row(ABOUT[EPSILON_EXCESS], excess)
+    return rows
 
 
 def model_measures(attacks: Mapping[str, ModelAttack], setting: Setting) -> list[Measure]:

@@ -204,8 +204,8 @@ class Judge:
                 Evidence(
                     measure.name,
                     memory,
-                    # The lower bound serves to convict by any of the measures and is corrected for
-                    # their number, the upper one to acquit by each.
+                    # One lower bound above the limit is enough for "yes", so that it is corrected
+                    # for the number of measures. "No" needs every upper bound below the limit.
                     memory - band.half_width(1 - 2 * ALPHA / len(measures)) / distance,
                     memory + band.half_width(1 - 2 * ALPHA) / distance,
                     self.limits.margin,
@@ -222,14 +222,14 @@ class Judge:
             for evidence in self._memory(model)
         ]
         primary = [evidence for evidence in found if evidence.measure in PRIMARY]
-        remembering = [evidence for evidence in found if evidence.answer == "yes"]
-        if remembering:
-            return _grade("yes", max(remembering, key=lambda item: item.low), found)
+        positive = [evidence for evidence in found if evidence.answer == "yes"]
+        if positive:
+            return _grade("yes", max(positive, key=lambda item: item.low), found)
         if len(primary) < len(PRIMARY):
             return _unknown(self.limits.margin, found)
-        doubtful = [evidence for evidence in found if evidence.answer == "undecided"]
-        if doubtful:
-            return _grade("undecided", max(doubtful, key=lambda item: item.value), found)
+        undecided = [evidence for evidence in found if evidence.answer == "undecided"]
+        if undecided:
+            return _grade("undecided", max(undecided, key=lambda item: item.value), found)
         return _grade("no", max(primary, key=lambda item: item.high), found)
 
     def _memory_answer(self, evidence: Evidence) -> Answer:
@@ -255,13 +255,13 @@ class Judge:
         logarithms = {measure.name for measure in measures if measure.log_scale}
         # An advantage below a limit that the user has set answers "no", however large the limit is.
         largest = max(MAX_RESOLUTION, self.limits.max_advantage or 0.0)
-        telling = [
+        informative = [
             item
             for item in (*found, *further)
             if item.answer != "no"
             or item.limit <= (MAX_LOG_RESOLUTION if item.measure in logarithms else largest)
         ]
-        return _worst(telling, MAX_ADVANTAGE)
+        return _worst(informative, MAX_ADVANTAGE)
 
     def _exposure(self, measure: Measure, model: str, count: int) -> Evidence:
         """Return an attack as an advantage over retrained models, or a distance as a logarithm.

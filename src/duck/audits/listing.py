@@ -37,6 +37,7 @@ FULL = {
     "U-LiRA among unlearned": "separates models that unlearned a sample from models that unlearned "
     "others",
     "ε": "lower bound of the ε of (ε, δ)-unlearning, sample by sample",
+    "ε excess": "ε on forget samples minus ε on unseen ones",
     "KLoM": "divergence of the margins from those of oracles, sample by sample",
     "memorisation": "how much training on a sample adds to the confidence in it",
     "leakage": "whether unlearning exposes retain samples",
@@ -45,7 +46,7 @@ MEASUREMENTS: dict[Tier, dict[str, str]] = {"quick": QUICK, "oracle": ORACLE, "f
 """What each tier adds to those before it."""
 JUDGED = {
     *("accuracy", "coverage", "margin", "class logit", "likeness to the original", "embedding"),
-    *("excess distance", "U-LiRA excess", "U-LiRA among unlearned", "ε"),
+    *("excess distance", "U-LiRA excess", "U-LiRA among unlearned", "ε excess"),
 }
 NEEDS: dict[Tier, Needs] = {"quick": "outputs", "oracle": "retrained models", "full": "pool"}
 NEED_OUTPUTS_ALONE = {"ZRF", "neighbour accuracy"}
@@ -58,7 +59,7 @@ PAPERS = {
 }
 # Positions among the attacks of a tier: that of U-LiRA is 10, the others are 20 to 70.
 PLACE, PLACE_AFTER_ATTACKS = 15, 100
-AFTER_ATTACKS = {"coverage", "ε", "KLoM", "memorisation", "leakage"}
+AFTER_ATTACKS = {"coverage", "ε", "ε excess", "KLoM", "memorisation", "leakage"}
 
 
 class Entry(NamedTuple):

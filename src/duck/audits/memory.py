@@ -47,7 +47,7 @@ LIKENESS = "likeness to the original"
 PRIMARY = ("margin", "margin of copies")
 """The measures that must lie below the limit of residual memory. The others scatter more between
 retrained models, so that their limit is wider."""
-READ_IN_SEARCHES = (PRIMARY[0], CLASS_LOGIT)
+SEARCH_MEASURES = (PRIMARY[0], CLASS_LOGIT)
 """Outputs alone: embeddings scatter more."""
 LEAST_DISTANCE = 0.1
 """Between the original and the retrained model, for searches. A measure that separates them less is
@@ -64,7 +64,7 @@ def memory_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
         _measure("margin", about, lambda outputs: _margin(outputs, outputs.forget, setting)),
         _measure(
             "margin of copies",
-            f"{about}; copies of the forget samples with a little noise",
+            f"{about}; copies of the forget samples with 2, 10 or 50 % noise",
             lambda outputs: _margin(outputs, outputs.copies or outputs.forget, setting),
         ),
     ]
@@ -228,7 +228,7 @@ class ResidualMemory:
         return {
             measure.name: measure.of_model(outputs).value
             for measure in measures
-            if measure.name in READ_IN_SEARCHES and measure.of_model is not None
+            if measure.name in SEARCH_MEASURES and measure.of_model is not None
         }
 
     def __call__(self, model: nn.Module) -> float:

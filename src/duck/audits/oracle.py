@@ -48,8 +48,9 @@ from duck.audits.verdict import (
 
 LEAST, ENOUGH = 3, 5
 """Retrained models: fewer than LEAST give no verdict, fewer than ENOUGH no "forgotten"."""
-MAX_SHARE = 0.5
-"""An audit that does not recognise models that keep this share of the forget set is not powered."""
+MAX_UNRESOLVED = 0.4
+"""An audit is not powered if it needs this much residual memory beyond the margin to recognise a
+model that did not forget: with the default margin, a model that keeps half of the forget set."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,19 +92,23 @@ def oracle(
     """Compare with retrained models and return the audit; with a pool it is of the full tier."""
     evidence = pool or PoolEvidence()
     count = len(models.retrained)
-    judge, forgers = _make_judge(setting, models, limits or Limits(), evidence)
+    limits = limits or Limits()
+    judge, disguised = _make_judge(setting, models, limits, evidence)
     if count < LEAST:
         audit = quick(setting, models.unlearned, models.original, subject, coverage, limits)
         rows = _rows(judge, {}, evidence, relearned, coverage)
         audit = _with_few_references(audit, count, rows, notes)
         return replace(audit, tier="full" if pool else "oracle")
     grades = {
-        question: replace(grade, sentence=text.describe(question, grade, count))
+        question: replace(grade, sentence=text.describe(question, grade, count, limits))
         for question, grade in judge.grades("unlearned", evidence.exposed).items()
     }
-    checked = controls.check(judge, ["original", *forgers])
-    power = controls.find_power(judge, list(models.planted)) if models.planted else None
-    verdict, powered, reasons = decide(grades, checked, power, count, missed(coverage))
+    checked = controls.check(judge, disguised)
+    power = controls.find_power(judge, list(models.planted))
+    larger = _size_reason(models)
+    verdict, powered, reasons = decide(
+        grades, checked, power, count, limits.margin, missed(coverage), larger
+    )
     if verdict == NO_VERDICT and any(
         not checked[name].passed for name in controls.REFERENCE_CONTROLS
     ):
@@ -130,7 +135,8 @@ def oracle(
         models=count,
         grades=grades,
         power=power,
-        in_words=text.in_words(models.unlearned, models.retrained, attacks),
+        limits=limits,
+        in_words=text.in_words(models.unlearned, attacks, models.retrained),
     )
 
 
@@ -152,10 +158,10 @@ def _with_few_references(
 def _make_judge(
     setting: Setting, models: Models, limits: Limits, evidence: PoolEvidence
 ) -> tuple[Judge, list[str]]:
-    """Return the judge of all models, and the names of the models with forged outputs."""
+    """Return the judge of all models, and the names of the disguised originals."""
     references = {f"retrained {index}": outputs for index, outputs in enumerate(models.retrained)}
     few = len(references) < LEAST
-    forgeries = {} if few else controls.make_forgeries(models.original, setting)
+    disguised = {} if few else controls.disguise(models.original, setting)
     planted: dict[str, ModelOutputs] = {}
     for share, group in models.planted.items():
         planted |= {f"planted {share} {index}": outputs for index, outputs in enumerate(group)}
@@ -163,12 +169,25 @@ def _make_judge(
         "unlearned": models.unlearned,
         "original": models.original,
         **references,
-        **forgeries,
+        **disguised,
         **planted,
     }
     measures = [*all_measures(setting, models.original, models.untrained), *evidence.measures]
     judge = Judge(MeasurementCache(outputs), measures, list(references), limits)
-    return judge, list(forgeries)
+    return judge, list(disguised)
+
+
+def _size_reason(models: Models) -> str:
+    """Return why a model that holds more numbers than all others cannot be called forgotten."""
+    most = max(outputs.size for outputs in (models.original, *models.retrained))
+    more = models.unlearned.size - most
+    if more <= 0:
+        return ""
+    return (
+        f"The unlearned model has {more:,} more parameters and buffers than the original and the "
+        "retrained models: it could store the forget samples. Compare it with retrained models of "
+        "the same architecture."
+    )
 
 
 def _rows(
@@ -209,17 +228,22 @@ def all_measures(
 def decide(
     grades: Mapping[Question, Grade],
     checked: Mapping[str, Control],
-    power: Power | None,
+    power: Power,
     count: int,
+    margin: float,
     uncovered: Sequence[str] = (),
+    larger: str = "",
 ) -> tuple[Verdict, bool, list[str]]:
-    """Return the verdict, whether the audit is powered, and the reasons."""
+    """Return the verdict, whether the audit is powered, and the reasons.
+
+    uncovered   sentences about samples that the method did not process
+    larger      why the model is too large to be called forgotten; "" if it is not
+    """
     answers = [grade.sentence for grade in grades.values()]
     wrong = [name for name, control in checked.items() if not control.passed]
     failures = [_failure(name, checked[name]) for name in wrong]
-    if power is not None:
-        is_weak = power.share is None or power.share > MAX_SHARE
-        (failures if is_weak else answers).append(text.describe_power(power))
+    is_weak = power.memory is None or power.memory - margin > MAX_UNRESOLVED
+    (failures if is_weak else answers).append(text.describe_power(power))
     if not controls.REFERENCE_CONTROLS.isdisjoint(wrong):
         # The reference models themselves are not to be trusted: they decide nothing.
         verdict = NOT_FORGOTTEN if uncovered else NO_VERDICT
@@ -234,6 +258,8 @@ def decide(
             f"and {ENOUGH} are needed for that."
         )
         return NO_VERDICT, True, [few, *answers]
+    if verdict == FORGOTTEN and larger:
+        return NO_VERDICT, True, [larger, *answers]
     return verdict, not failures, [*uncovered, *answers, *failures]
 
 
@@ -248,7 +274,7 @@ def _failure(name: str, control: Control) -> str:
             f"Retrained models are judged wrongly: {control.got}. "
             "The audit gives false positives on these data."
         )
-    if name == controls.AS_GOOD:
+    if name == controls.RETRAINED_ACCURACY:
         return (
             f"A retrained model got {control.got}, and {control.expected} were expected, the "
             f"original's accuracy less {100 * controls.SHORTFALL:.0f} points: it was not trained "

@@ -20,9 +20,10 @@ from duck.types import Examples, Predictions, Scenario
 
 MAX_RETAIN_SAMPLES = 5000
 """More would not fit in memory with embeddings."""
-JITTER = 0.02
-"""Noise on copies of the forget images, as a share of the spread of their pixels. A model that
-looks up the exact images does not recognise the copies; memory does."""
+JITTERS = (0.02, 0.1, 0.5)
+"""Noise on copies of the forget images, as shares of the standard deviation of their pixels; each
+copy gets one of them. A model that looks up images does not recognise copies beyond its tolerance;
+memory extends further."""
 MAX_GAP = 100.0
 """Between logits of one sample, when a temperature is fitted."""
 LOWEST = -1e4
@@ -61,12 +62,14 @@ class ModelOutputs:
     """Copies of the forget samples with a little noise."""
     depth: int = 0
     """Layers with weights. Inner embeddings of models of different depths are not comparable."""
+    size: int = 0
+    """Numbers in the parameters and buffers."""
 
     def map(self, change: Callable[[SplitOutputs], SplitOutputs]) -> "ModelOutputs":
         """Return the outputs with each split changed."""
         copies = None if self.copies is None else change(self.copies)
         splits = (change(self.forget), change(self.retain), change(self.unseen))
-        return ModelOutputs(*splits, copies, self.depth)
+        return ModelOutputs(*splits, copies, self.depth, self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +216,9 @@ def compute_outputs(
 
     def add_noise(images: Tensor) -> Tensor:
         drawn = torch.randn(images.shape, generator=noise).to(images)
-        return images + JITTER * images.std() * drawn
+        levels = torch.randint(len(JITTERS), (len(images),), generator=noise)
+        shares = torch.tensor(JITTERS)[levels].to(images)
+        return images + shares.view(-1, *[1] * (images.ndim - 1)) * images.std() * drawn
 
     def read(examples: Examples, with_noise: bool = False) -> SplitOutputs:
         change = add_noise if with_noise else (lambda images: images)
@@ -236,6 +241,7 @@ def compute_outputs(
         read(data.test),
         read(forget, with_noise=True),
         sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
+        sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())),
     )
 
 

@@ -19,6 +19,7 @@ from duck.types import Ids
 EXCESS = "U-LiRA excess"
 AMONG_UNLEARNED = "U-LiRA among unlearned"
 EPSILON = "ε"
+EPSILON_EXCESS = "ε excess"
 BINS = 20
 CLIP = 100.0
 FLOOR = 1e-5

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest, mannwhitneyu, norm
 
+from duck.audits import text
 from duck.audits.attacks.base import (
     ModelAttack,
     OutputsAttack,
@@ -85,7 +86,7 @@ class Coverage:
     """How many of the requested samples the method processed."""
 
     processed: int
-    asked: int
+    requested: int
 
 
 def quick(
@@ -98,12 +99,12 @@ def quick(
 ) -> Audit:
     """Measure accuracies, AUS, attacks and coverage, and return the audit of the quick tier.
 
-    limits   an attack convicts if its advantage is surely larger than `max_advantage`
+    limits   an attack counts if its advantage is surely larger than `max_advantage`
     """
     attacks = model_attacks(setting, "quick")
     tests = decisive_attacks(attacks)
-    given = None if limits is None else limits.max_advantage
-    limit = MAX_ADVANTAGE if given is None else given
+    limits = limits or Limits()
+    limit = MAX_ADVANTAGE if limits.max_advantage is None else limits.max_advantage
     measurements = MeasurementCache({"unlearned": unlearned, "original": original})
     measures = [
         *accuracies(setting),
@@ -112,7 +113,9 @@ def quick(
         *class_accuracies(setting, unlearned.unseen.labels),
     ]
     hand_picked = is_hand_picked(setting, original, tests)
-    beyond = beyond_choice(setting, unlearned, original, tests) if hand_picked else {}
+    beyond = {}
+    if hand_picked:
+        beyond = not_explained_by_choice(setting, unlearned, original, tests)
     p = holm(p_values(setting, unlearned, tests))
     rows = Judge(measurements, measures, ()).rows(p, beyond if hand_picked else p)
     if coverage is not None:
@@ -154,6 +157,8 @@ def quick(
         attacks=rows,
         roc=curves(attacks, unlearned, original),
         not_tested=not_tested(setting, coverage, "quick"),
+        limits=limits,
+        in_words=text.in_words(unlearned, attacks),
     )
 
 
@@ -203,7 +208,7 @@ def _against_retained(
     }
 
 
-def beyond_choice(
+def not_explained_by_choice(
     setting: Setting,
     unlearned: ModelOutputs,
     original: ModelOutputs,
@@ -297,7 +302,7 @@ def _finding(
     elif measured.value > 0.5:
         how = "as members do"
     else:
-        how = "their outputs are less like members' than unseen samples' are, as if pushed away"
+        how = "the model is less sure of them than of unseen ones"
     return (
         f"{name}: forgotten samples stand out from unseen ones, {how} "
         f"(AUC {measured.value:.3f}, chance 0.5, p {p_text(p)})."
@@ -320,22 +325,22 @@ def lost_accuracy(
 
 def coverage_row(coverage: Coverage) -> Row:
     """Return the row with the share of processed samples."""
-    share = coverage.processed / coverage.asked
+    share = coverage.processed / coverage.requested
     about = (
         "share of the forget samples that the method worked on or, where it retrains, left out; "
         "the method itself declares it"
     )
     interval = (share, share)
     if 0 < share < 1:
-        interval = clopper_pearson(coverage.processed, coverage.asked)
-    return Row(about, "%", coverage.asked, None, Estimate(share, *interval), None, judged=True)
+        interval = clopper_pearson(coverage.processed, coverage.requested)
+    return Row(about, "%", coverage.requested, None, Estimate(share, *interval), None, judged=True)
 
 
 def missed(coverage: Coverage | None) -> tuple[str, ...]:
     """Return a sentence where the method did not process every sample."""
-    if coverage is None or coverage.processed >= coverage.asked:
+    if coverage is None or coverage.processed >= coverage.requested:
         return ()
-    total = counted(coverage.asked, "forget sample")
+    total = counted(coverage.requested, "forget sample")
     return (f"Only {coverage.processed} of {total} were processed, as the method itself declares.",)
 
 

@@ -34,6 +34,7 @@ DEFAULT_MODELS = 6
 MARGIN = 0.1
 MAX_ADVANTAGE = 0.05
 MAX_EPSILON = 1.0
+INTERVALS = "Intervals are of each row alone (95 %). p is corrected for all judged rows (Holm)."
 WIDTH = 118
 TIE = 1e-9
 
@@ -124,10 +125,16 @@ class Grade:
 
 @dataclass(frozen=True)
 class Power:
-    """What planted models show: they keep a known share of the forget set."""
+    """What an audit recognises with a power of 80 %."""
 
-    share: float | None
-    """The smallest share that the audit recognises with a power of 80 %; None: none up to 1."""
+    memory: float | None
+    """The smallest residual memory. None: the original does not differ from retrained models."""
+    share: float | None = None
+    """The smallest share of the forget set that a model keeps, by planted models. None: there are
+    none, or no share is recognised."""
+    is_bound: bool = False
+    """Whether the planted model with the smallest share is recognised: `share` is that share then,
+    and smaller ones may be recognised as well."""
     planted: Mapping[str, float] = field(default_factory=dict)
     """Residual memory of each planted model, by its share such as "0.3"."""
 
@@ -174,7 +181,9 @@ class Audit:
     grades: Mapping[Question, Grade] = field(default_factory=dict)
     """The answers to the three questions. Empty where there are too few retrained models."""
     power: Power | None = None
-    """None: no planted models were trained."""
+    """None: there are too few retrained models to state it."""
+    limits: Limits | None = None
+    """The limits of the request."""
     in_words: tuple[str, ...] = ()
     """What an attacker can do, a sentence each."""
     next_steps: tuple[str, ...] = ()
@@ -195,7 +204,7 @@ class Audit:
                 f"Verdict ({self.tier} tier): {self.verdict}{powered}.",
                 *textwrap.wrap(self.subject, WIDTH),
                 *_listed("Why:", self.reasons),
-                *_listed("In words:", self.in_words),
+                *_listed("What an attacker can do:", self.in_words),
                 "",
                 *_table(self),
                 *_limits(self),
@@ -247,6 +256,8 @@ def _table(audit: Audit) -> list[str]:
     for row_cells in table:
         padded = [cell.ljust(width) for cell, width in zip(row_cells, widths, strict=True)]
         lines.append("  ".join(padded).rstrip())
+    if any(row.p is not None for row in audit.attacks.values()):
+        lines += ["", INTERVALS]
     return lines
 
 

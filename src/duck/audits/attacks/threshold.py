@@ -29,7 +29,7 @@ class EntropyAttack(ThresholdAttack):
     """Score a sample by the negative entropy of the model's output on it."""
 
     title = "entropy attack"
-    description = "entropies of outputs, likewise"
+    description = "entropies of outputs on forgotten against unseen samples, two-sided"
     direction = "outputs of forgotten samples are surer than those of unseen ones"
     paper = "Salem 2019, arXiv:1806.01246"
     decisive = True
@@ -50,7 +50,7 @@ class RunnerUpAttack(ThresholdAttack):
     """
 
     title = "runner-up attack"
-    description = "second largest probabilities, likewise"
+    description = "second largest probabilities of forgotten against unseen samples, two-sided"
     direction = (
         "the second largest probability of forgotten samples is lower than that of unseen ones"
     )

@@ -102,23 +102,18 @@ def excess_over_unseen(unlearned: Margins, oracles: Margins, unseen: Ids) -> Sam
     """Return the AUC against oracles on the forgotten samples minus that on unseen samples.
 
     Another recipe moves the margins of all samples. Only what forgotten samples show beyond unseen
-    ones is memory of them. No model was trained on an unseen sample, so it is scored in the models
-    that unlearned one of the forgotten samples, in turn: in all models the fits would be less noisy
-    than those of forgotten samples.
+    ones is memory of them.
 
     The interval adds the noise of the models, by a delete-a-group jackknife of the difference, and
     that of the choice of samples on both sides.
     """
+    unlearned = treat_as_unlearned(unlearned, unseen)
     is_unseen = np.isin(unlearned.ids, unseen)
-    forgotten = np.flatnonzero(~is_unseen)
-    members = unlearned.members.copy()
-    members[:, is_unseen] = members[:, np.resize(forgotten, int(is_unseen.sum()))]
-    unlearned = Margins(unlearned.ids, unlearned.values, members)
 
     def score(models: Margins, references: Margins) -> list[Scored]:
         return [
             against_oracles(models.at(ids), references)
-            for ids in (unlearned.ids[forgotten], unlearned.ids[is_unseen])
+            for ids in (unlearned.ids[~is_unseen], unlearned.ids[is_unseen])
         ]
 
     def difference(*sides: Margins) -> float:
@@ -132,6 +127,19 @@ def excess_over_unseen(unlearned: Margins, oracles: Margins, unseen: Ids) -> Sam
     return SampleEstimate(
         value, max(-1.0, value - half), min(1.0, value + half), len(unlearned.ids)
     )
+
+
+def treat_as_unlearned(models: Margins, unseen: Ids) -> Margins:
+    """Return margins in which unseen samples count as unlearned by some of the models.
+
+    These are the models that unlearned one of the forgotten samples, in turn. In all models the
+    fits would be less noisy than those of forgotten samples.
+    """
+    is_unseen = np.isin(models.ids, unseen)
+    forgotten = np.flatnonzero(~is_unseen)
+    members = models.members.copy()
+    members[:, is_unseen] = members[:, np.resize(forgotten, int(is_unseen.sum()))]
+    return Margins(models.ids, models.values, members)
 
 
 def _sample_variance(scored: Scored) -> float:
