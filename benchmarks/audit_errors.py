@@ -312,11 +312,17 @@ def print_stated_power(audits: list[Row]) -> None:
         [
             row["task"],
             f"{row['controls_passed']} of {row['n']}",
-            ", ".join("none" if share is None else percent(share) for share in row["stated_power"]),
+            ", ".join(map(power_cell, row["stated_power"])),
         ]
         for row in audits
     ]
     print_table(["task", "controls passed", "stated share"], cells, texts=3)
+
+
+def power_cell(share: float | None) -> str:
+    if share is None:
+        return "none"
+    return f"{percent(share)}{' or less' if share == min(SHARES) else ''}"
 
 
 def print_cheats(rows: list[Row]) -> None:

@@ -15,15 +15,23 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from result_files import RESULTS, ResultFile, Row, create_parser
+from scipy.optimize import brentq
 from scipy.stats import mannwhitneyu, norm
 
 from duck.audits.attacks.base import model_attacks
 from duck.audits.attacks.svm import quick_svm
-from duck.audits.attacks.ulira import excess_over_unseen
+from duck.audits.attacks.ulira import (
+    add_fit_error,
+    against_not_requested,
+    against_oracles,
+    excess_over_unseen,
+)
+from duck.audits.measurements import Measurement, mean
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
+from duck.audits.pool_measures import DELTA, epsilon_per_sample, klom, leakage, memorisation
 from duck.audits.quick import ALPHA, NO_TRACE, decisive_attacks, is_hand_picked, quick
 from duck.audits.scores import Margins, Outputs, Scored
-from duck.audits.statistics import SampleEstimate, clopper_pearson, roc
+from duck.audits.statistics import SampleEstimate, clopper_pearson, mean_interval, roc
 from duck.audits.verdict import NOT_FORGOTTEN
 
 MEMBERS = 500
@@ -62,7 +70,9 @@ def simulations() -> dict[str, Simulation]:
     for name, choice in CHOICES.items():
         found[f"quick tier, {name}"] = quick_errors(choice)
     for name, shifts in SHIFTS.items():
-        found[f"U-LiRA excess, {name}"] = excess_coverage(*shifts)
+        for title, estimate in POOL_ESTIMATES.items():
+            found[f"{title}, {name}"] = pool_coverage(estimate, *shifts)
+        found[f"ε, {name}"] = epsilon_errors(*shifts)
     return found
 
 
@@ -248,16 +258,63 @@ unseen ones. Samples differ: the shift of one is exponentially distributed."""
 SAMPLES, MODELS, ORACLES = 60, 24, 12
 
 
-def excess_coverage(of_forgotten: float, of_unseen: float) -> Simulation:
-    """Simulate U-LiRA's AUC on forgotten samples minus that on unseen ones."""
-    ids = np.array([f"{side}{row}" for side in "fu" for row in range(SAMPLES)])
+IDS = np.array([f"{side}{row}" for side in "fu" for row in range(SAMPLES)])
+FORGOTTEN_IDS, UNSEEN_IDS = IDS[:SAMPLES], IDS[SAMPLES:]
+
+
+def excess(unlearned: Margins, oracles: Margins) -> SampleEstimate:
+    return excess_over_unseen(unlearned, oracles, UNSEEN_IDS)
+
+
+def among_unlearned(unlearned: Margins, oracles: Margins) -> SampleEstimate:
+    forgotten = unlearned.at(FORGOTTEN_IDS)
+    auc = roc(against_not_requested(forgotten)).auc
+    return add_fit_error(auc, against_not_requested, forgotten)
+
+
+def ulira(unlearned: Margins, oracles: Margins) -> SampleEstimate:
+    sides = unlearned.at(FORGOTTEN_IDS), oracles.at(FORGOTTEN_IDS)
+    return add_fit_error(roc(against_oracles(*sides)).auc, against_oracles, *sides)
+
+
+def mean_memorisation(unlearned: Margins, oracles: Margins) -> Measurement:
+    return mean(memorisation(unlearned.at(FORGOTTEN_IDS)))
+
+
+def mean_leakage(unlearned: Margins, oracles: Margins) -> SampleEstimate:
+    return mean_interval(leakage(unlearned, FORGOTTEN_IDS, UNSEEN_IDS))
+
+
+def mean_klom(unlearned: Margins, oracles: Margins) -> Measurement:
+    return mean(klom(unlearned.at(FORGOTTEN_IDS), oracles.at(FORGOTTEN_IDS)).values)
+
+
+POOL_ESTIMATES: dict[str, Callable[[Margins, Margins], SampleEstimate | Measurement]] = {
+    "U-LiRA excess": excess,
+    "U-LiRA": ulira,
+    "U-LiRA among unlearned": among_unlearned,
+    "memorisation": mean_memorisation,
+    "leakage retained": mean_leakage,
+    "KLoM": mean_klom,
+}
+"""Estimates with an interval. "leakage retained" reads forgotten samples as retained ones."""
+
+
+def pool_coverage(
+    estimate_of: Callable[[Margins, Margins], SampleEstimate | Measurement],
+    of_forgotten: float,
+    of_unseen: float,
+) -> Simulation:
+    """Simulate the interval of a measurement of a pool; the truth is the mean of all draws."""
 
     def simulate(draws: int) -> Row:
         draws = min(draws, 500)
         estimates = []
         for seed in range(draws):
-            unlearned, oracles = draw_margins(ids, of_forgotten, of_unseen, seed)
-            estimates.append(excess_over_unseen(unlearned, oracles, ids[SAMPLES:]))
+            found = estimate_of(*draw_margins(IDS, of_forgotten, of_unseen, seed))
+            assert found.low is not None
+            assert found.high is not None
+            estimates.append(SampleEstimate(found.value, found.low, found.high, found.n))
         values = [estimate.value for estimate in estimates]
         return {
             "n": draws,
@@ -269,9 +326,48 @@ def excess_coverage(of_forgotten: float, of_unseen: float) -> Simulation:
             "mean_width": float(np.mean([estimate.high - estimate.low for estimate in estimates])),
             "holds_the_mean": share_with(float(np.mean(values)), estimates),
             "holds_0": share_with(0.0, estimates),
+            "holds_0.5": share_with(0.5, estimates),
         }
 
     return simulate
+
+
+def epsilon_errors(of_forgotten: float, of_unseen: float) -> Simulation:
+    """Simulate how often the lower bound of a sample's ε exceeds its true ε."""
+
+    def simulate(draws: int) -> Row:
+        draws = min(draws, 100)
+        too_high: list[bool] = []
+        for seed in range(draws):
+            unlearned, oracles = draw_margins(IDS, of_forgotten, of_unseen, seed)
+            forgotten = unlearned.at(FORGOTTEN_IDS)
+            bounds = epsilon_per_sample(forgotten, oracles.at(FORGOTTEN_IDS)).lower
+            truth = [gaussian_epsilon(shift) for shift in draw_shifts(of_forgotten, seed)]
+            too_high += (bounds > np.array(truth)).tolist()
+        return {"n": len(too_high), "draws": draws, "too_high": float(np.mean(too_high))}
+
+    return simulate
+
+
+def gaussian_epsilon(shift: float) -> float:
+    """Return the ε of two Gaussians with unit variance at this distance (Balle and Wang 2018)."""
+
+    def delta(epsilon: float) -> float:
+        tails = norm.cdf(shift / 2 - epsilon / shift), norm.cdf(-shift / 2 - epsilon / shift)
+        return float(tails[0] - np.exp(epsilon) * tails[1])
+
+    if shift < 1e-6 or delta(0.0) < DELTA:
+        return 0.0
+    return float(brentq(lambda epsilon: delta(epsilon) - DELTA, 0.0, 300.0))
+
+
+def draw_shifts(of_forgotten: float, seed: int) -> np.ndarray:
+    """Return the shifts of the forgotten samples in `draw_margins`."""
+    generator = np.random.default_rng(seed)
+    generator.normal(0, 3, len(IDS))
+    generator.uniform(0.5, 2, len(IDS))
+    shifts: np.ndarray = of_forgotten * generator.exponential(size=len(IDS))[:SAMPLES]
+    return shifts
 
 
 def draw_margins(

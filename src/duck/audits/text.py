@@ -83,9 +83,8 @@ def _amount(question: Question, grade: Grade, count: int, limits: Limits) -> str
 
 def _limit(limit: float, wanted: float) -> str:
     """Return the limit in words; it is larger than wanted where the audit resolves no less."""
-    if limit <= wanted:
-        return f"limit {limit:.2g}"
-    return f"limit {limit:.2g}, the least that this audit resolves; {wanted:g} was asked for"
+    unresolved = f": this audit does not resolve {wanted:g}" if limit > wanted else ""
+    return f"limit {limit:.2g}{unresolved}"
 
 
 def _numbers(grade: Grade, convert: Callable[[float], float] = float) -> str:

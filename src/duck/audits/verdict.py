@@ -205,6 +205,7 @@ class Audit:
                 *textwrap.wrap(self.subject, WIDTH),
                 *_listed("Why:", self.reasons),
                 *_listed("What an attacker can do:", self.in_words),
+                *_memory(self),
                 "",
                 *_table(self),
                 *_limits(self),
@@ -243,6 +244,19 @@ def save(audit: Audit, folder: Path) -> bool:
             f"{path} cannot be written: {error.strerror}. The audit was done but not stored."
         ) from error
     return True
+
+
+def _memory(audit: Audit) -> list[str]:
+    """List the residual memory by each measure."""
+    grade = audit.grades.get("remembers")
+    if grade is None or not grade.evidence:
+        return []
+    width = max(len(item.measure) for item in grade.evidence)
+    lines = [
+        f"  {item.measure.ljust(width)}  {item.value:5.2f} [{item.low:.2f}, {item.high:.2f}]"
+        for item in grade.evidence
+    ]
+    return ["", "Residual memory (0: like retrained models, 1: like the original):", *lines]
 
 
 def _table(audit: Audit) -> list[str]:
