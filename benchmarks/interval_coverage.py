@@ -31,7 +31,7 @@ from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unsee
 from duck.audits.pool_measures import DELTA, epsilon_per_sample, klom, leakage, memorisation
 from duck.audits.quick import ALPHA, NO_TRACE, decisive_attacks, is_hand_picked, quick
 from duck.audits.scores import Margins, Outputs, Scored
-from duck.audits.statistics import SampleEstimate, clopper_pearson, mean_interval, roc
+from duck.audits.statistics import SampleEstimate, clopper_pearson, roc
 from duck.audits.verdict import NOT_FORGOTTEN
 
 MEMBERS = 500
@@ -282,7 +282,7 @@ def mean_memorisation(unlearned: Margins, oracles: Margins) -> Measurement:
 
 
 def mean_leakage(unlearned: Margins, oracles: Margins) -> SampleEstimate:
-    return mean_interval(leakage(unlearned, FORGOTTEN_IDS, UNSEEN_IDS))
+    return leakage(unlearned, FORGOTTEN_IDS, UNSEEN_IDS)
 
 
 def mean_klom(unlearned: Margins, oracles: Margins) -> Measurement:

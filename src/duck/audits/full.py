@@ -34,7 +34,6 @@ from duck.audits.statistics import (
     NORMAL_QUANTILE,
     Roc,
     SampleEstimate,
-    mean_interval,
     resolved_rates,
     roc,
 )
@@ -128,7 +127,7 @@ def evidence_of(pool: Pool, setting: Setting, limits: Limits) -> PoolEvidence:
     rows["memorisation"] = _row(ABOUT["memorisation"], "score", memorised)
     if len(samples["retain"]) and len(samples["test"]):
         leaked = {
-            name: mean_interval(leakage(margins, samples["retain"], samples["test"]))
+            name: leakage(margins, samples["retain"], samples["test"])
             for name, margins in models.items()
         }
         rows["leakage retained"] = _row(ABOUT["leakage"], "AUC", leaked)

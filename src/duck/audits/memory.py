@@ -64,8 +64,13 @@ def memory_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
         _measure("margin", about, lambda outputs: _margin(outputs, outputs.forget, setting)),
         _measure(
             "margin of copies",
-            f"{about}; copies of the forget samples with 2, 10 or 50 % noise",
+            f"{about}; copies of the forget samples with a little noise",
             lambda outputs: _margin(outputs, outputs.copies or outputs.forget, setting),
+        ),
+        _measure(
+            "margin of noisy copies",
+            f"{about}; copies of the forget samples with much noise",
+            lambda outputs: _margin(outputs, outputs.far_copies or outputs.forget, setting),
         ),
     ]
     if setting.kind == "class":

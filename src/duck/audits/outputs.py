@@ -1,7 +1,7 @@
 """Outputs of a model on every sample that an audit looks at, and which rows are compared."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -20,10 +20,15 @@ from duck.types import Examples, Predictions, Scenario
 
 MAX_RETAIN_SAMPLES = 5000
 """More would not fit in memory with embeddings."""
-JITTERS = (0.02, 0.1, 0.5)
-"""Noise on copies of the forget images, as shares of the standard deviation of their pixels; each
-copy gets one of them. A model that looks up images does not recognise copies beyond its tolerance;
-memory extends further."""
+JITTER = 0.02
+"""Noise on copies of the forget images, as a share of the standard deviation of their pixels. A
+model that looks up the exact images does not recognise the copies; memory does."""
+REACH = 1.2
+"""Distance of noisy copies from the forget image, as a share of half the way to the nearest
+retained image. A model that looks up images within so large a distance takes retained images for
+forget images, too."""
+NEIGHBOURS = 1000
+"""Retained images among which the nearest one is searched."""
 MAX_GAP = 100.0
 """Between logits of one sample, when a temperature is fitted."""
 LOWEST = -1e4
@@ -60,6 +65,8 @@ class ModelOutputs:
     unseen: SplitOutputs
     copies: SplitOutputs | None = None
     """Copies of the forget samples with a little noise."""
+    far_copies: SplitOutputs | None = None
+    """Copies of the forget samples with much noise."""
     depth: int = 0
     """Layers with weights. Inner embeddings of models of different depths are not comparable."""
     size: int = 0
@@ -67,9 +74,17 @@ class ModelOutputs:
 
     def map(self, change: Callable[[SplitOutputs], SplitOutputs]) -> "ModelOutputs":
         """Return the outputs with each split changed."""
-        copies = None if self.copies is None else change(self.copies)
-        splits = (change(self.forget), change(self.retain), change(self.unseen))
-        return ModelOutputs(*splits, copies, self.depth, self.size)
+        copies, far_copies = (
+            None if split is None else change(split) for split in (self.copies, self.far_copies)
+        )
+        return replace(
+            self,
+            forget=change(self.forget),
+            retain=change(self.retain),
+            unseen=change(self.unseen),
+            copies=copies,
+            far_copies=far_copies,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,20 +227,21 @@ def compute_outputs(
     probe = next(forget.batches(PROBE_IMAGES)).images
     head_name = find_head(model, probe, head)
     inner_layer = find_inner_layer(model, probe, head_name)
+    retain_examples = data.train.take(scenario.retain[order[:NEIGHBOURS]])
+    neighbours = next(retain_examples.batches(NEIGHBOURS)).images.flatten(1)
     noise = seeded(scenario.seed, "audit", "copies")
 
-    def add_noise(images: Tensor) -> Tensor:
-        drawn = torch.randn(images.shape, generator=noise).to(images)
-        levels = torch.randint(len(JITTERS), (len(images),), generator=noise)
-        shares = torch.tensor(JITTERS)[levels].to(images)
-        return images + shares.view(-1, *[1] * (images.ndim - 1)) * images.std() * drawn
+    def add_little(images: Tensor) -> Tensor:
+        return images + JITTER * images.std() * draw_noise(images, noise)
 
-    def read(examples: Examples, with_noise: bool = False) -> SplitOutputs:
-        change = add_noise if with_noise else (lambda images: images)
-        predictions = predict(model, examples, head_name, change)
+    def add_much(images: Tensor) -> Tensor:
+        return move_away(images, neighbours, noise)
+
+    def read(examples: Examples, change: Callable[[Tensor], Tensor] | None = None) -> SplitOutputs:
+        predictions = predict(model, examples, head_name, change or (lambda images: images))
         _refuse_non_finite(predictions, name)
         inner = None
-        if inner_layer is not None and not with_noise:
+        if inner_layer is not None and change is None:
             inner = predict(model, examples, inner_layer).embeddings.double().numpy()
         return SplitOutputs(
             np.asarray(predictions.ids),
@@ -239,10 +255,28 @@ def compute_outputs(
         read(forget),
         read(data.train.take(retain)),
         read(data.test),
-        read(forget, with_noise=True),
+        read(forget, add_little),
+        read(forget, add_much),
         sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
         sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())),
     )
+
+
+def draw_noise(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw Gaussian noise of the shape of the images."""
+    return torch.randn(images.shape, generator=generator).to(images)
+
+
+def move_away(images: Tensor, neighbours: Tensor, generator: torch.Generator) -> Tensor:
+    """Move each image in a random direction by REACH times half the way to its nearest neighbour.
+
+    neighbours   flat images, a row each
+    """
+    noise = draw_noise(images, generator).flatten(1)
+    ways = torch.cdist(images.flatten(1), neighbours).min(1, keepdim=True).values / 2
+    steps = REACH * ways * noise / noise.norm(dim=1, keepdim=True)
+    moved: Tensor = images + steps.reshape(images.shape)
+    return moved
 
 
 def _refuse_non_finite(predictions: Predictions, name: str) -> None:

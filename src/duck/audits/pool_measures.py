@@ -1,5 +1,6 @@
 """Measurements of a pool, sample by sample: KLoM, ε, memorisation, leakage of retained samples."""
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from scipy.special import expit
 
 from duck.audits.attacks.lira import column_moments
 from duck.audits.scores import Array, Flags, Floats, Margins, Scored
-from duck.audits.statistics import roc, upper_rate
+from duck.audits.statistics import SampleEstimate, mean_interval, roc, upper_rate
 from duck.errors import BadInput
 from duck.runtime import seeded
 from duck.types import Ids
@@ -245,9 +246,17 @@ def memorisation(models: Margins) -> Array:
     return difference
 
 
-def leakage(models: Margins, retained: Ids, unseen: Ids) -> Array:
-    """Return for each model the AUC of its margins: retained against unseen samples."""
+def leakage(models: Margins, retained: Ids, unseen: Ids) -> SampleEstimate:
+    """Return the mean AUC of the margins of the models: retained against unseen samples.
+
+    The interval adds the noise of the models and that of the choice of samples, which all models
+    share.
+    """
     ids = np.concatenate([retained, unseen])
     is_retained = np.repeat([True, False], [len(retained), len(unseen)])
-    rows = models.at(ids).values
-    return np.array([roc(Scored(ids, row, is_retained)).auc.value for row in rows])
+    aucs = [roc(Scored(ids, row, is_retained)).auc for row in models.at(ids).values]
+    over_models = mean_interval(np.array([auc.value for auc in aucs]))
+    of_samples = float(np.mean([auc.high - auc.low for auc in aucs])) / 2
+    half = math.hypot(over_models.high - over_models.value, of_samples)
+    value = over_models.value
+    return SampleEstimate(value, max(0.0, value - half), min(1.0, value + half), len(aucs))
