@@ -101,6 +101,37 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
 
 
+def test_planted_models_are_trained_and_limits_are_those_that_were_given() -> None:
+    result = duck.forget(
+        trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net, recipe=SHORT
+    )
+    given = list(retrained(5))
+    audit = duck.audit(result, retrained=given, margin=0.4, max_advantage=0.3, max_epsilon=2)
+    assert audit.limits == duck.Limits(0.4, 0.3, 2)
+    assert audit.grades["remembers"].limit == 0.4
+    assert audit.power is not None
+    assert len(audit.power.planted) == 3
+    assert (audit.tier, audit.models) == ("oracle", 5)
+    assert duck.audit(result, retrained=given, planted=False).power is None
+    # Four models give no power, and without the recipe nothing is trained.
+    assert duck.audit(result, retrained=given[:4]).power is None
+    plain = duck.audit(result.model, result.scenario, original=trained_net(), retrained=given)
+    assert plain.power is None
+
+
+def test_the_quick_tier_takes_the_limit_on_the_advantage() -> None:
+    scenario = samples_scenario()
+    leaking = trained_net()
+    steps_of(leaking, scenario.data.train.take(scenario.forget))
+    found = [
+        duck.audit(leaking, scenario, original=trained_net(), max_advantage=limit).verdict
+        for limit in (None, 0.99)
+    ]
+    assert found == ["not forgotten", "no verdict"]
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        duck.audit(leaking, scenario, original=trained_net(), margin=1.5)
+
+
 def test_no_recipe_is_made_up_for_an_original_that_was_trained_by_an_unknown_recipe() -> None:
     result = duck.forget(
         trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net
@@ -352,7 +383,7 @@ def test_the_full_tier_needs_a_result_and_enough_models() -> None:
         duck.audit(result, tier="full")
     with pytest.raises(BadInput, match="at least 20 models, got 18"):
         duck.audit(result, tier="full", pool_models=18)
-    with pytest.raises(BadInput, match="Only the full tier takes pool="):
+    with pytest.raises(BadInput, match="quick tier takes no pool"):
         duck.audit(result, pool_models=20)
     further = duck.forget(result, forget=duck.ForgetClasses([1]))
     with pytest.raises(BadInput, match="cannot follow earlier requests"):

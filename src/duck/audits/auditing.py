@@ -1,7 +1,7 @@
 """Run an audit: predict with each model once, then let a tier judge the outputs."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,8 +12,9 @@ from duck.audits.full import evidence_of
 from duck.audits.oracle import Models, oracle
 from duck.audits.outputs import ModelOutputs, check_unseen, compute_outputs, make_setting
 from duck.audits.quick import Coverage, quick, quick_single
+from duck.audits.references import References
 from duck.audits.relearn import relearning
-from duck.audits.verdict import Audit, Limits
+from duck.audits.verdict import Audit, Limits, Tier
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.printable import counted
@@ -49,6 +50,38 @@ class Case:
         return compute_outputs(model, self.scenario, self.original.head, name)
 
 
+def compares_models(scenario: Scenario, tier: Tier) -> bool:
+    """Return whether an audit compares with other models. Of one sample it never does."""
+    return tier != "quick" and len(scenario.forget) != 1
+
+
+def run_audit(
+    case: Case,
+    tier: Tier,
+    references: References | None = None,
+    pool_of: Callable[[], Pool] | None = None,
+    limits: Limits | None = None,
+) -> Audit:
+    """Run an audit of any tier, and train the models that it needs.
+
+    Args:
+        case: The unlearning to audit.
+        tier: One forget sample gets the audit of the quick tier, whatever is asked for.
+        references: The models to compare with, above the quick tier.
+        pool_of: Opens or builds the pool, in the full tier.
+        limits: How much may be left in a model that is called forgotten.
+    """
+    if not compares_models(case.scenario, tier):
+        audit = replace(audit_quick(case, limits), tier=tier)
+    else:
+        assert references is not None
+        make_setting(case.scenario)  # an error before anything is trained
+        # Building a pool may fail and is done first: retrained models take long.
+        pool = pool_of() if tier == "full" and pool_of is not None else None
+        audit = audit_oracle(case, references.retrained, pool, references.planted, limits)
+    return replace(audit, limits=limits or Limits())
+
+
 def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
     """Run the quick tier: seconds, and no other model."""
     start = time.monotonic()
@@ -79,8 +112,6 @@ def audit_oracle(
         planted: Models that keep a share of the forget set, by that share, to state the power.
         limits: How much may be left in a model that is called forgotten.
     """
-    if len(case.scenario.forget) == 1:
-        return replace(audit_quick(case), tier="full" if pool else "oracle")
     start = time.monotonic()
     setting = make_setting(case.scenario)
     models = Models(
