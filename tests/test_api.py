@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
-from duck.audits.next_step import PythonNames, next_calls
+from duck.audits.next_call import PythonNames, next_calls
 from duck.audits.options import AuditOptions
 from duck.audits.verdict import Audit, describe_final
 from duck.errors import BadInput

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
-from duck.audits.auditing import Case, compares_models, run_audit
+from duck.audits.auditing import Case, run_audit
 from duck.audits.full import check_pool_models
-from duck.audits.next_step import PythonNames, audit_obstacle, next_calls, softer_method
+from duck.audits.next_call import PythonNames, next_calls
+from duck.audits.next_step import audit_obstacle, softer_method
 from duck.audits.options import DEFAULT_POOL_MODELS, AuditOptions
 from duck.audits.quick import Coverage
 from duck.audits.references import References
@@ -554,8 +556,8 @@ def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
         return None
     names = _names_in_calls(unlearned, None, None, None, None)
     samples = len(unlearned.scenario.forget)
-    limits = asdict(final.limits or Limits())
-    return replace(final, next_steps=next_calls(final, names, AuditOptions(**limits), samples))
+    asked = AuditOptions(final.tier, **asdict(final.limits or Limits()))
+    return replace(final, next_steps=next_calls(final, names, asked, samples))
 
 
 def _audit_models(
@@ -570,46 +572,21 @@ def _audit_models(
     count    the number of retrained models
     method   for the full tier, the method that ran; None: it is not known
     """
-    tier, limits = options.tier, options.limits
-    if not compares_models(case.scenario, tier):
-        return run_audit(case, tier, limits=limits)
-    check_gradients()
-    if tier == "full":
-        check_pool_models(options.pool_size)
-        _pool_plan(case.original, case.scenario, method)
-    new_model, recipe = case.original.new_model, case.original.recipe
-    is_known = new_model is not None and recipe is not None
-    if not is_known and not retrained:
-        arguments = {"new_model": new_model, "recipe": recipe}
-        missing = " and ".join(name for name, value in arguments.items() if value is None)
-        raise BadInput(
-            "The oracle tier compares with models retrained as the original was trained: give "
-            f"retrained=[...], or new_model= and recipe= to train them. Missing: {missing}."
-        )
-    retrain = _retraining(case.original) if is_known else None
-    references = References(case.scenario, retrain, count, retrained, options.planted)
-    with TemporaryDirectory() as folder:
-        return run_audit(
-            case,
-            tier,
-            references,
-            lambda: _build_pool(
-                options.pool or Path(folder),
-                case.original,
-                case.scenario,
-                method,
-                options.pool_size,
-            ),
-            limits,
-        )
+    original, scenario = case.original, case.scenario
+    retraining = _retraining(original)
+    references = References(scenario, retraining, count, retrained, options.planted)
+    with TemporaryDirectory() as temporary:
+        folder = options.pool or Path(temporary)
+        build_pool = partial(_build_pool, folder, original, scenario, method, options.pool_size)
+        return run_audit(case, options.tier, references, build_pool, options.limits)
 
 
-def _retraining(original: Original) -> Callable[[Scenario], Retraining]:
-    """Return how models are retrained as the original was trained; that must be known."""
-    new_model, recipe = original.new_model, original.recipe
-    assert new_model is not None
-    assert recipe is not None
-    return lambda scenario: Retraining(scenario, original.model, new_model, recipe)
+def _retraining(original: Original) -> Callable[[Scenario], Retraining] | None:
+    """Return how models are retrained as the original was trained; None if it is not known."""
+    model, new_model, recipe = original.model, original.new_model, original.recipe
+    if new_model is None or recipe is None:
+        return None
+    return lambda scenario: Retraining(scenario, model, new_model, recipe)
 
 
 def _names_in_calls(
@@ -669,6 +646,7 @@ def _check_names(options: dict[str, Any]) -> None:
 def _build_pool(
     folder: Path, original: Original, scenario: Scenario, method: Method | None, models: int
 ) -> Pool:
+    check_pool_models(models)
     plan = _pool_plan(original, scenario, method)
     place = device_of(original.model)
     return build_request_pool(

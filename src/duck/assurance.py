@@ -240,6 +240,11 @@ class _Budget:
         if seconds:
             self.retraining_seconds = self.measured_seconds = sum(seconds) / len(seconds)
 
+    def allows_retraining(self, seconds: Sequence[float]) -> bool:
+        """Return whether a further retraining is expected to end in time, by those so far."""
+        self.update(seconds)
+        return self.allows(1.0)
+
     def allows(self, share: float) -> bool:
         """Return whether a method is expected to end in time.
 
@@ -284,7 +289,7 @@ class _Auditor:
                 "original was trained: give new_model= and recipe=, or use the quick tier."
             )
         if not self.is_single:
-            self._train_references(self.retraining(self.scenario))
+            self._train_references()
 
     @property
     def obstacle(self) -> str:
@@ -298,22 +303,16 @@ class _Auditor:
             f"models to compare with, and an audit needs {ENOUGH}."
         )
 
-    def _train_references(self, retraining: Retraining) -> None:
+    def _train_references(self) -> None:
         started_at = time.monotonic()
-
-        def may_train() -> bool:
-            self.budget.update(retraining.seconds)
-            return self.budget.allows(1.0)
-
         references = References(
             self.scenario,
-            lambda part: retraining,
+            self.retraining,
             self.options.models,
             display=self.display,
-            may_train=may_train,
+            may_train=self.budget.allows_retraining,
         )
         self.references = references.retrained
-        self.budget.update(retraining.seconds)
         if self.obstacle:
             self.display.message(self.obstacle)
         self.seconds += time.monotonic() - started_at
@@ -331,7 +330,7 @@ class _Auditor:
             self.references,
             self.options.planted,
             self.display,
-            lambda: self.budget.allows(1.0),
+            self.budget.allows_retraining,
         )
 
     def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:

@@ -137,7 +137,7 @@ def test_no_recipe_is_made_up_for_an_original_that_was_trained_by_an_unknown_rec
         trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net
     )
     assert result.recipe is None
-    with pytest.raises(BadInput, match=r"to train them. Missing: recipe\."):
+    with pytest.raises(BadInput, match="and recipe= to train"):
         duck.audit(result, tier="oracle", models=2)
     assert duck.audit(result, tier="oracle", models=2, recipe=SHORT).models == 2
     assert duck.audit(result, tier="oracle", retrained=list(retrained())).models == 3

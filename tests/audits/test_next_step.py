@@ -8,13 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from duck.audits.next_step import (
-    PythonNames,
-    is_pushed_away,
-    next_calls,
-    next_steps,
-    softer_method,
-)
+from duck.audits.next_call import PythonNames, next_calls
+from duck.audits.next_step import is_pushed_away, next_steps, softer_method
 from duck.audits.options import AuditOptions
 from duck.audits.verdict import Audit, Grade, Question, Row, Verdict
 from duck.cli.audit_command import AuditFlags
@@ -75,7 +70,9 @@ def test_the_suggested_assurance_keeps_the_number_of_models(
     steps = next_steps(stored.run, folder, audit, AuditOptions("oracle"), tmp_path)
     assert [flag_of(step) for step in steps if "--assure" in step] == [expected]
     assert not [step for step in steps if "--assure" not in step and flag_of(step)]
-    (call,) = [step for step in next_calls(audit, NAMES, AuditOptions(), 50) if "assure=" in step]
+    (call,) = [
+        step for step in next_calls(audit, NAMES, AuditOptions("oracle"), 50) if "assure=" in step
+    ]
     assert (f"models={models}" in call) == (expected is not None)
 
 
@@ -144,7 +141,7 @@ def test_flags_are_those_that_differ_and_can_be_read_again() -> None:
 
 
 def test_python_calls_keep_what_was_asked() -> None:
-    options = AuditOptions(margin=0.2, max_advantage=0.1, planted=False, pool=Path("p"))
+    options = AuditOptions("oracle", margin=0.2, max_advantage=0.1, planted=False, pool=Path("p"))
     (call,) = next_calls(audit_by(0, "no verdict"), NAMES, options, 50)
     assert all(text in call for text in ("margin=0.2", "max_advantage=0.1", "planted=False"))
     assert "pool='p'" in call

@@ -16,6 +16,7 @@ from duck.audits.references import References
 from duck.audits.relearn import relearning
 from duck.audits.verdict import Audit, Limits, Tier
 from duck.errors import BadInput
+from duck.models.user_models import check_gradients
 from duck.pools.reader import Pool
 from duck.printable import counted
 from duck.runtime import device_of, global_seed, seeded
@@ -50,11 +51,6 @@ class Case:
         return compute_outputs(model, self.scenario, self.original.head, name)
 
 
-def compares_models(scenario: Scenario, tier: Tier) -> bool:
-    """Return whether an audit compares with other models. Of one sample it never does."""
-    return tier != "quick" and len(scenario.forget) != 1
-
-
 def run_audit(
     case: Case,
     tier: Tier,
@@ -71,12 +67,12 @@ def run_audit(
         pool_of: Opens or builds the pool, in the full tier.
         limits: How much may be left in a model that is called forgotten.
     """
-    if not compares_models(case.scenario, tier):
+    if tier == "quick" or len(case.scenario.forget) == 1:
         audit = replace(audit_quick(case, limits), tier=tier)
     else:
         assert references is not None
-        make_setting(case.scenario)  # an error before anything is trained
-        # Building a pool may fail and is done first: retrained models take long.
+        check_gradients()  # These are errors before anything is trained.
+        make_setting(case.scenario)
         pool = pool_of() if tier == "full" and pool_of is not None else None
         audit = audit_oracle(case, references.retrained, pool, references.planted, limits)
     return replace(audit, limits=limits or Limits())

@@ -1,4 +1,4 @@
-"""What to do after an audit or an unlearning: complete commands, or why there is none."""
+"""What to do after an audit or an unlearning of a stored run: complete commands, or why none."""
 
 import os
 import shlex
@@ -71,15 +71,10 @@ def audit_obstacle(samples: Mapping[str, int]) -> str:
     return NO_UNSEEN_DATA if 0 in (samples.get("holdout"), samples.get("test")) else ""
 
 
-def pool_obstacle(run: Run) -> str:
-    """Return why no pool can be made for a run; "" where one can."""
-    if run.experiment.earlier:
-        return "A pool cannot follow earlier requests."
-    samples = run.samples
-    is_class = run.by_class.kind == "class"
-    if not is_class and samples.get("retain", 0) <= samples.get("forget", 0):
-        return "A pool needs more retain samples than forget samples."
-    return ""
+def can_have_pool(run: Run) -> bool:
+    """Return whether a pool can be made: after no other request, with enough candidates."""
+    has_candidates = run.samples.get("retain", 0) > run.samples.get("forget", 0)
+    return not run.experiment.earlier and (run.by_class.kind == "class" or has_candidates)
 
 
 def audit_command(run: Run, folder: str, options: AuditOptions | None = None) -> str:
@@ -107,6 +102,7 @@ def next_steps(
 ) -> tuple[str, ...]:
     """Return what to do after an audit of a stored run, a sentence with a command each.
 
+    options    what the audit was asked for
     original   the run of the original, or a file of its weights
     """
     method = run.experiment.method
@@ -134,7 +130,7 @@ def _further_audits(run: Run, folder: Path, audit: Audit, options: AuditOptions)
     if options.retrained and run.experiment.training.weights and not options.default_recipe:
         return [f"{MORE_MODELS}: train {more} in all, and name them with --retrained."]
     steps = [f"{MORE_MODELS}: `{command(audit.tier, more)}`."]
-    if audit.tier == "oracle" and not pool_obstacle(run):
+    if audit.tier == "oracle" and can_have_pool(run):
         steps.append(f"A pool of models finds more: `{command('full', audit.models)}`.")
     return steps
 
@@ -151,59 +147,59 @@ class _Repetition:
 
     def steps(self) -> list[str]:
         """Return the commands, a sentence each."""
-        training = self.run.experiment.training
-        is_single = self.run.samples.get("forget") == 1
         if self.run.experiment.earlier and not self._is_start:
             return [NO_EARLIER_RUN]
-        config = shlex.quote(self._config)
         show = shlex.join(["duck", "show", str(self.folder), "--toml"])
-        steps = [ONE_SAMPLE] if is_single else []
-        steps.append(f"Store the request in a file: `{show} > {config}`.")
-        if self._is_start:
-            start = ["--run", _from_here(self.original)]
-        elif training.weights:
+        steps = [ONE_SAMPLE] if self._is_single else []
+        steps.append(f"Store the request in a file: `{show} > {shlex.quote(self._config)}`.")
+        start = ["--run", _from_here(self.original)]
+        if not self._is_start and self._is_foreign:
             start = self._own_model()
-        else:
-            place = self._new_folder("original")
-            words = ["duck", "train", "--config", self._config, "--out", place]
-            words += [*self._data_flags(), *self.options.flags("data", "root", "device")]
-            words += self._trust()
-            steps.append(f"Store the original as a run: `{shlex.join(words)}`.")
-            start = ["--run", place]
+        elif not self._is_start:
+            start = ["--run", self._new_folder("original")]
+            words = ["duck", "train", "--config", self._config, *self._data_flags()]
+            words += [*self.options.flags("data", "root", "device"), *self._trust]
+            command = shlex.join([*words, "--out", start[1]])
+            steps.append(f"Store the original as a run: `{command}`.")
         if is_pushed_away(self.audit):
             steps.append(self._softer(start))
-        methods = WITHOUT_RECIPE if training.weights else OTHER_METHODS
-        if is_single:
-            methods = {name: what for name, what in FOR_ONE_SAMPLE.items() if name in methods}
-        for name, what in methods.items():
-            if name not in (self._method_name, self._impossible):
-                flags = self._assured() if name == ASSURED else ["--method", name]
-                steps.append(f"{what}: `{self._command(start, flags, name)}`.")
+        for name, what in self._methods().items():
+            flags = self._assured() if name == ASSURED else ["--method", name]
+            steps.append(f"{what}: `{self._command(start, flags, name)}`.")
         return steps
+
+    def _methods(self) -> dict[str, str]:
+        """Return what else can be tried, and what to say of it."""
+        method, protocol = self.run.experiment.method, self.run.experiment.protocol
+        known = WITHOUT_RECIPE if self._is_foreign else OTHER_METHODS
+        methods = FOR_ONE_SAMPLE if self._is_single else known
+        # Assurance needs a holdout of its own.
+        left_out = {METHODS.name_of(method), ASSURED if protocol == "paper" else ""}
+        return {
+            name: what for name, what in methods.items() if name in known and name not in left_out
+        }
+
+    @property
+    def _is_single(self) -> bool:
+        return self.run.samples.get("forget") == 1
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether the original was trained elsewhere, so that its recipe is not known."""
+        return bool(self.run.experiment.training.weights)
 
     @cached_property
     def _is_start(self) -> bool:
         """Whether the original is a run that a request can start from, and not its weights alone.
 
-        The run of a request for which the method `original` did nothing has its weights, too.
+        A run of the method `original` has the same weights, but counts as an earlier request.
         """
-        if not is_run(self.original):
-            return False
-        return load(self.original).experiment.all_requests == self.run.experiment.earlier
+        earlier = self.run.experiment.earlier
+        return is_run(self.original) and load(self.original).experiment.all_requests == earlier
 
     @cached_property
     def _weights(self) -> Path:
         return self.original / WEIGHTS if self.original.is_dir() else self.original
-
-    @property
-    def _method_name(self) -> str:
-        method = self.run.experiment.method
-        return METHODS.name_of(method) if method else ""
-
-    @property
-    def _impossible(self) -> str:
-        """What this protocol does not allow: assurance needs a holdout of its own."""
-        return ASSURED if self.run.experiment.protocol == "paper" else ""
 
     @property
     def _config(self) -> str:
@@ -211,7 +207,7 @@ class _Repetition:
 
     def _command(self, start: list[str], flags: list[str], name: str) -> str:
         words = ["duck", "forget", *start, "--config", self._config, *flags]
-        words += [*self.options.flags(*PLACE_OPTIONS), *self._trust()]
+        words += [*self.options.flags(*PLACE_OPTIONS), *self._trust]
         return shlex.join([*words, "--out", self._new_folder(name)])
 
     def _new_folder(self, name: str) -> str:
@@ -224,12 +220,13 @@ class _Repetition:
                 break
         return _from_here(place)
 
+    @property
     def _trust(self) -> list[str]:
         return ["--trust-model-code"] if ":" in self.run.experiment.training.model else []
 
     def _assured(self) -> list[str]:
         # Of one sample only the quick tier accepts another model than a retrained one.
-        tier = "quick" if self.run.samples.get("forget") == 1 else self.audit.tier
+        tier = "quick" if self._is_single else self.options.tier
         models = max(self.audit.models, self.options.models, DEFAULT_MODELS)
         asked = replace(self.options, models=models)
         return ["--method", "auto", "--assure", tier, *asked.flags(*ASSURANCE_OPTIONS)]
@@ -318,84 +315,6 @@ def softer_method(method: Method, data: str, kind: str, samples: int) -> str | f
             return name
     lr = getattr(method, "lr", None)
     return lr / 2 if isinstance(lr, float) else None
-
-
-@dataclass(frozen=True)
-class PythonNames:
-    """What the arguments are called in a suggested Python call."""
-
-    audited: str
-    """The first arguments of duck.audit, with the retrained models that it was given."""
-    repeated: str
-    """The first arguments of duck.forget, for the same request."""
-    method: str = ""
-    """The method that ran; "" where it is not known."""
-    softer: str = ""
-    """The argument for a method that forgets less hard; "" where none is known."""
-    retraining: str = "new_model=new_model, recipe=recipe"
-    """The arguments for retraining."""
-
-
-def next_calls(
-    audit: Audit, names: PythonNames, options: AuditOptions, samples: int
-) -> tuple[str, ...]:
-    """Return what to do after an audit in Python, a sentence with a call each.
-
-    `samples` is the number of forget samples.
-    """
-    is_retrained = names.method == RETRAINED
-    if audit.verdict == FORGOTTEN:
-        return (NOTHING_LEFT,)
-    if samples == 1 and is_retrained:
-        return (NEVER_SEEN,)
-    if samples == 1 or (audit.verdict == NOT_FORGOTTEN and not is_retrained):
-        return tuple(_forget_calls(audit, names, options, samples))
-    what, tier = COMPARE, "oracle"
-    if audit.tier != "quick":
-        what, tier = MORE_MODELS, audit.tier
-        options = replace(options, models=2 * max(audit.models, DEFAULT_MODELS // 2))
-    arguments = [names.audited, f'tier="{tier}"', *_arguments(options), names.retraining]
-    return (f"{what}: `duck.audit({', '.join(arguments)})`.",)
-
-
-def _forget_calls(
-    audit: Audit, names: PythonNames, options: AuditOptions, samples: int
-) -> list[str]:
-    """Return calls that repeat the request in another way."""
-    is_single = samples == 1
-    steps = [ONE_SAMPLE] if is_single else []
-    if is_pushed_away(audit):
-        call = f": `duck.forget({names.repeated}, {names.softer})`" if names.softer else ""
-        steps.append(f"{TOO_HARD}{call}.")
-    for method, what in (FOR_ONE_SAMPLE if is_single else OTHER_METHODS).items():
-        if method == names.method:
-            continue
-        argument = f'method="{method}"'
-        if method == ASSURED:
-            argument = f"assure={_python_assurance(audit, options, is_single)}"
-        steps.append(f"{what}: `duck.forget({names.repeated}, {argument}, {names.retraining})`.")
-    return steps
-
-
-def _python_assurance(audit: Audit, options: AuditOptions, is_single: bool) -> str:
-    """Return the argument for an assured run in Python."""
-    # Of one sample only the quick tier accepts another model than a retrained one.
-    tier = f'"{"quick" if is_single else audit.tier}"'
-    models = max(audit.models, options.models, DEFAULT_MODELS)
-    arguments = _arguments(replace(options, models=models), "models", "planted")
-    limits = _arguments(options, "margin", "max_advantage", "max_epsilon")
-    if limits:
-        arguments.append(f"limits=duck.Limits({', '.join(limits)})")
-    return f"duck.AssureOptions({', '.join([tier, *arguments])})" if arguments else tier
-
-
-def _arguments(options: AuditOptions, *names: str) -> list[str]:
-    """Return these options as arguments, by default those of duck.audit that are not objects."""
-    chosen = names or (*ASSURANCE_OPTIONS, "pool", "pool_models")
-    return [
-        f"{name}={(str(value) if isinstance(value, Path) else value)!r}"
-        for name, value in options.changed(*chosen).items()
-    ]
 
 
 def _from_here(place: Path) -> str:

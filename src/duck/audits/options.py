@@ -65,13 +65,6 @@ class AuditOptions:
         """The number of models of a pool that is made now."""
         return DEFAULT_POOL_MODELS if self.pool_models is None else self.pool_models
 
-    @property
-    def trains_models(self) -> bool:
-        """Whether retrained models or a pool are to be trained."""
-        if self.tier == "quick":
-            return False
-        return self.models > len(self.retrained) or (self.tier == "full" and not self.pool)
-
     def check(self) -> None:
         """Raise an error for values out of range, and for what the tier does not use."""
         if self.tier not in TIERS:

@@ -10,6 +10,7 @@ from duck.audits.oracle import ENOUGH
 from duck.audits.parts import SHARES, plant
 from duck.audits.verdict import DEFAULT_MODELS
 from duck.display import Display
+from duck.errors import BadInput
 from duck.retraining import Retraining
 from duck.types import Scenario
 
@@ -27,13 +28,19 @@ class References:
     with_planted: bool = True
     """Whether to train planted models where there are enough retrained ones."""
     display: Display = field(default_factory=Display)
-    may_train: Callable[[], bool] = lambda: True
-    """Called before each training; where it returns False, fewer models are there."""
+    may_train: Callable[[Sequence[float]], bool] = lambda seconds: True
+    """Called before each training and after the last one, with the seconds of those before it.
+    False: no more models are trained."""
 
     @cached_property
     def retrained(self) -> list[nn.Module]:
         """Models that never saw the forget set."""
         missing = self.count - len(self.given)
+        if self.retraining is None and not self.given:
+            raise BadInput(
+                "Other tiers than quick compare with models retrained as the original was trained: "
+                "give retrained=[...], or new_model= and recipe= to train them."
+            )
         if self.retraining is None or missing <= 0:
             return list(self.given)
         retraining = self.retraining(self.scenario)
@@ -44,7 +51,9 @@ class References:
                 f"{untrained} of {self.count} retrained models are trained now{stored}."
             )
         with self.display.progress("retrained models") as progress:
-            return [*self.given, *retraining(missing, progress, self.may_train)]
+            models = retraining(missing, progress, lambda: self.may_train(retraining.seconds))
+        self.may_train(retraining.seconds)
+        return [*self.given, *models]
 
     @cached_property
     def planted(self) -> dict[float, list[nn.Module]]:
@@ -56,7 +65,7 @@ class References:
             for index, share in enumerate(SHARES):
                 progress(index, len(SHARES))
                 retraining = self.retraining(plant(self.scenario, share))
-                models = retraining(1, may_train=self.may_train)
+                models = retraining(1, may_train=lambda: self.may_train(()))
                 if models:
                     planted[share] = models
             progress(len(SHARES), len(SHARES))

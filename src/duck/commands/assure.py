@@ -157,7 +157,7 @@ def _next_steps(
     original = prepared.options.original.run
     assert original is not None  # Models that were trained elsewhere are refused.
     limits = asdict(chosen.limits)
-    asked = AuditOptions(audit.tier, chosen.models, planted=chosen.planted, **limits)
+    asked = AuditOptions(chosen.tier, chosen.models, planted=chosen.planted, **limits)
     return next_steps(stored.run, stored.folder, audit, asked, original)
 
 

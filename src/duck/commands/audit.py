@@ -108,19 +108,23 @@ class _RunAudit:
                 "--default-recipe is for originals that were trained elsewhere; the recipe of "
                 f"{self.folder} is known and is used."
             )
-        if not self._is_recipe_unknown or not options.trains_models or options.default_recipe:
+        if options.tier == "quick" or options.default_recipe or not self._is_recipe_unknown:
             return
         given = len(options.retrained)
         advice = []
-        if options.models > given:
+        if options.models > given > 0:
             advice.append(
                 f"--retrained names {given} of {options.models} models: add --models {given}."
-                if given
-                else f"Give --retrained with {options.models} files of weights, or runs of the "
-                "method `retrained`, of models that were trained as it was."
+            )
+        elif options.models > given:
+            advice.append(
+                f"Give --retrained with {options.models} files of weights, or runs of the method "
+                "`retrained`, of models that were trained as it was."
             )
         if options.tier == "full" and not options.pool:
             advice.append("Give a pool that was trained as it was, with --pool.")
+        if not advice:
+            return
         raise BadInput(
             f"The original of {self.folder} was trained elsewhere, and its recipe is not known. "
             f"Models of another recipe differ from it for that alone. {' '.join(advice)} Or add "

@@ -7,9 +7,9 @@ from pathlib import Path
 from duck.audits.next_step import (
     audit_command,
     audit_obstacle,
+    can_have_pool,
     data_flags,
     pixel_flags,
-    pool_obstacle,
 )
 from duck.audits.options import AuditOptions
 from duck.audits.verdict import DEFAULT_MODELS, NO_VERDICT, Tier
@@ -36,7 +36,7 @@ def suggested_audit(stored: StoredRun) -> str:
     elif audit.verdict != NO_VERDICT or audit.powered is False or audit.tier == "full":
         return ""
     elif audit.tier == "oracle":
-        if pool_obstacle(stored.run):
+        if not can_have_pool(stored.run):
             return ""
         tier = "full"
     options = AuditOptions(tier, models)
