@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import duck
+from duck.api import _build_pool
 from duck.artifacts import ArtifactStore
 from duck.assurance import Assured, AssureOptions, assure, describe_size
 from duck.audits.parts import split_for_choice
@@ -23,6 +24,7 @@ from duck.methods.ladder import Candidate, choose_method, ladder
 from duck.methods.presets import default_recipe
 from duck.methods.retrained import Retrained
 from duck.models import build
+from duck.pools.reader import Pool
 from duck.retraining import Retraining
 from duck.types import Data, Original, Recipe, Scenario, Task
 from duck.unlearning import Outcome, unlearn
@@ -352,6 +354,13 @@ def test_forget_with_assurance_returns_a_model_that_passed() -> None:
 
 @pytest.mark.slow
 def test_the_full_tier_trains_a_pool_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = list[Path]()
+
+    def build_pool(folder: Path, *others: Any) -> Pool:
+        built.append(folder)
+        return _build_pool(folder, *others)
+
+    monkeypatch.setattr("duck.api._build_pool", build_pool)
     monkeypatch.setattr("duck.api.DEFAULT_POOL_MODELS", 20)
     result = duck.forget(
         trained_net(),
@@ -367,6 +376,7 @@ def test_the_full_tier_trains_a_pool_of_the_method(monkeypatch: pytest.MonkeyPat
     assert final is not None
     assert (final.tier, final.models) == ("full", 5)
     assert "U-LiRA" in final.attacks
+    assert len(built) == 1  # none for the choice
     # What a pool cannot do is refused before anything is trained.
     monkeypatch.setattr("duck.retraining.Retraining.load_or_train", lambda *_: pytest.fail("ran"))
     with pytest.raises(BadInput, match="cannot follow earlier requests"):

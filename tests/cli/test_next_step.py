@@ -257,6 +257,8 @@ def test_every_step_after_a_model_that_did_not_forget_works_and_keeps_the_limits
     assert has(oracle, "--tier", "oracle", *KEPT_LIMITS)
     stored = json.loads(Path("own-retrained/audit-oracle.json").read_text())
     assert (stored["limits"]["margin"], stored["power"]) == (0.3, None)
+    shown = duck(capsys, "show", "own-retrained")[1]
+    assert f"{stored['verdict']} within the margin 0.3, advantage 0.2." in shown
     more = [step for step in stored["next_steps"] if "--models 12" in step]
     assert len(more) == (stored["verdict"] != "forgotten")
     assert not [step for step in stored["next_steps"] if "duck forget" in step]
@@ -337,6 +339,8 @@ def test_an_original_whose_run_is_gone_is_stored_again(
         duck(capsys, *split("train --data digits --model convnet --epochs 2 --out first"))[0] == 0
     )
     forget(capsys, ["--run", "first"], f"--classes 3 {WEAK} --out kept")
+    # This run has the same weights, but is no run to start from.
+    forget(capsys, ["--run", "first"], "--classes 3 --method original --out same")
     shutil.rmtree("first")
     commands = follow(capsys, "kept")
     assert [command.split()[0] for command in commands[:3]] == ["show", "train", "forget"]
