@@ -19,7 +19,7 @@ from duck.methods.presets import preset
 from duck.report import Contents, read_runs, render
 from duck.report.commands import suggested_audit
 from tests.audits.test_next_step import PUSHED_AWAY
-from tests.cli.commands import split
+from tests.cli.commands import split, write_images
 from tests.report.folders import write_run
 
 BUILDER = """
@@ -289,6 +289,42 @@ def test_every_step_after_a_model_from_elsewhere_works(
     assert has(oracle, "--default-recipe")
 
 
+def test_every_step_after_a_second_request_works(
+    foreign: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget(capsys, OWN, "--classes 3 --method finetune --epochs 2 --out first")
+    second = ["--run", "first", TRUST]
+    forget(capsys, second, f"--classes 5 {WEAK} --out second")
+    _, restart, *_ = follow(capsys, "second", TRUST)
+    assert has(restart, "--run", "first")
+    assert runs.load(Path("second-retrained")).experiment.earlier
+    # Models of a pool cannot follow an earlier request.
+    words = split("--tier oracle --models 3 --no-planted")
+    audited = duck(capsys, "audit", "second-retrained", *words, TRUST, "--json")[1]
+    (step,) = json.loads(audited)["next_steps"]
+    assert "--tier full" not in step
+
+
+def test_own_images_and_their_normalisation_are_named_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_images(Path("my images/train"), ("cat", "dog"), 60)
+    for image in sorted(Path("my images/train").glob("*/[1-2]?.png")):
+        place = Path("my images/test") / image.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        image.rename(place / image.name)
+    pixels = split("--image-size 8 --mean 0.4 0.4 0.4 --std 0.2 0.2 0.2")
+    data = ["--data", "my images", *pixels]
+    train = ["train", *data, *split("--model convnet --epochs 2 --out elsewhere/original")]
+    assert duck(capsys, *train)[0] == 0
+    weights = "elsewhere/original/model.safetensors"
+    words = ["--model", "convnet", "--weights", weights, *data, *split(WEAK)]
+    assert duck(capsys, "forget", *words, "--classes", "dog", "--out", "runs/weak")[0] in (0, 1)
+    _, retrained = follow(capsys, "runs/weak")
+    assert has(retrained, "--data", "my images", *pixels)
+
+
 def test_own_retrained_weights_are_kept_and_no_others_are_trained(
     foreign: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -329,18 +365,13 @@ def test_every_step_after_an_assured_run_works(
 
 
 def test_an_original_whose_run_is_gone_is_stored_again(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert (
         duck(capsys, *split("train --data digits --model convnet --epochs 2 --out first"))[0] == 0
     )
     forget(capsys, ["--run", "first"], f"--classes 3 {WEAK} --out kept")
-    # This run has the same weights, but is no run to start from.
-    forget(capsys, ["--run", "first"], "--classes 3 --method original --out same")
     shutil.rmtree("first")
     commands = follow(capsys, "kept")
     assert [command.split()[0] for command in commands[:3]] == ["show", "train", "forget"]

@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from duck.data import DATASETS, SMALL_IMAGES
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import preset
 from duck.models.weights import request_digest
-from duck.runs import WEIGHTS, Run, is_run, load, place_of
+from duck.runs import WEIGHTS, Run, is_run, place_of
 
 CONFIG = "experiment.toml"
 RETRAINED = "retrained"
@@ -188,18 +187,10 @@ class _Repetition:
         """Whether the original was trained elsewhere, so that its recipe is not known."""
         return bool(self.run.experiment.training.weights)
 
-    @cached_property
+    @property
     def _is_start(self) -> bool:
-        """Whether the original is a run that a request can start from, and not its weights alone.
-
-        A run of the method `original` has the same weights, but counts as an earlier request.
-        """
-        earlier = self.run.experiment.earlier
-        return is_run(self.original) and load(self.original).experiment.all_requests == earlier
-
-    @cached_property
-    def _weights(self) -> Path:
-        return self.original / WEIGHTS if self.original.is_dir() else self.original
+        """Whether the original is a run that a request can start from, and not its weights."""
+        return is_run(self.original)
 
     @property
     def _config(self) -> str:
@@ -234,12 +225,13 @@ class _Repetition:
     def _own_model(self) -> list[str]:
         """Return the flags of a model that was trained elsewhere, with its data."""
         training = self.run.experiment.training
-        words = ["--model", training.model, "--weights", _from_here(self._weights)]
+        weights = self.original / WEIGHTS if self.original.is_dir() else self.original
+        words = ["--model", training.model, "--weights", _from_here(weights)]
         data = self._data_flags()
         if "--data" not in data and not self.options.data:
             data = ["--data", training.data, *data]
         words += [*data, *pixel_flags(self.run)]
-        return [*words, "--ignore-earlier"] if request_digest(self._weights) else words
+        return [*words, "--ignore-earlier"] if request_digest(weights) else words
 
     def _data_flags(self) -> list[str]:
         """Return where the data are by the record, unless the audit was told another place."""
