@@ -80,6 +80,9 @@ class AuditOptions:
             )
         if self.tier != "full" and (self.pool or self.pool_models is not None):
             raise BadInput(f"The {self.tier} tier takes no pool: choose the tier full.")
+        for place in self.retrained:
+            if not place.exists():
+                raise BadInput(f"The retrained model {place} does not exist.")
 
     def changed(self, *names: str) -> dict[str, Any]:
         """Return the values of these fields, by default of all, that are not the default."""

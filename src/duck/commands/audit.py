@@ -194,8 +194,6 @@ class _RunAudit:
         """
         if folder.is_file():
             return folder
-        if not folder.exists():
-            raise BadInput(f"--retrained {folder} does not exist.")
         other = runs.load(folder).experiment
         problem = ""
         if other.method is None or METHODS.name_of(other.method) != "retrained":
