@@ -11,6 +11,7 @@ import torch
 from filelock import FileLock
 
 from duck import cli
+from duck.artifacts import VARIABLE
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,6 +30,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_artifacts() -> Iterator[None]:
+    """Tests look for artifacts next to their runs, whatever the environment of the user says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(VARIABLE, raising=False)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import duck
-from duck.audits.next_step import PythonNames, next_calls
+from duck.audits.next_call import PythonNames, next_calls
+from duck.audits.options import AuditOptions
 from duck.audits.verdict import Audit, describe_final
 from duck.errors import BadInput
 from duck.methods import METHODS, Ssd
@@ -407,12 +408,18 @@ def test_the_suggestions_keep_given_retrained_models_and_the_tier() -> None:
     more = eval(calls(audit)[0], {"duck": duck, "result": result, "retrained": models})
     assert (more.tier, more.models) == ("oracle", 6)
     assert "retrained=retrained" in calls(audit)[0]
-    (step,) = next_calls(replace(audit, tier="full"), PythonNames("result", ""), 60)
+    names, options = PythonNames("result", ""), AuditOptions("full")
+    (step,) = next_calls(replace(audit, tier="full"), names, options, 60)
     assert 'tier="full"' in step
 
 
-def test_one_sample_is_not_sent_to_another_tier() -> None:
-    audit = duck.audit(toy_result([1]))
+def test_one_sample_is_sent_to_another_method() -> None:
+    result = toy_result([1])
+    audit = duck.audit(result)
     assert audit.verdict == "no verdict"
-    assert audit.next_steps
-    assert calls(audit) == []
+    assured, retrained = (eval(call, {"duck": duck, "result": result}) for call in calls(audit))
+    assert assured.assured.assurance.tier == "quick"
+    assert METHODS.name_of(retrained.method) == "retrained"
+    again = duck.audit(retrained)
+    assert again.verdict == "no verdict"
+    assert "`" not in " ".join(again.next_steps)

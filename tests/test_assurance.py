@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import duck
+from duck.api import _build_pool
 from duck.artifacts import ArtifactStore
 from duck.assurance import Assured, AssureOptions, assure, describe_size
 from duck.audits.parts import split_for_choice
@@ -23,6 +24,7 @@ from duck.methods.ladder import Candidate, choose_method, ladder
 from duck.methods.presets import default_recipe
 from duck.methods.retrained import Retrained
 from duck.models import build
+from duck.pools.reader import Pool
 from duck.retraining import Retraining
 from duck.types import Data, Original, Recipe, Scenario, Task
 from duck.unlearning import Outcome, unlearn
@@ -155,7 +157,9 @@ def test_a_budget_stops_before_a_model_to_compare_with(expected: float | None) -
     assured = run_within(1.9, retraining, expected)
     assert 1 <= retraining.trained <= 3
     assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
-    assert assured.audit is None
+    assert assured.audit is not None
+    assert (assured.audit.tier, assured.audit.models) == ("quick", 0)
+    assert assured.assurance.verdict == assured.audit.verdict
     tried = [(attempt.method, attempt.seconds > 0) for attempt in assured.assurance.attempts]
     assert tried == [("exact", True), ("mask", False)]
     assert f"{retraining.trained} of 6" in str(assured.assurance)
@@ -207,6 +211,7 @@ def test_the_oracle_tier_needs_a_way_to_retrain() -> None:
         AssureOptions(budget_seconds=0.0),
         AssureOptions(budget_seconds=float("nan")),
         AssureOptions("orcale"),  # type: ignore[arg-type]
+        AssureOptions(limits=Limits(margin=2)),
     ],
 )
 def test_options_out_of_range(options: AssureOptions) -> None:
@@ -325,7 +330,8 @@ def test_a_budget_ends_with_the_best_so_far() -> None:
     assured = run_noisy([MASK, long, longest], options)
     assert not assured.assurance.passed
     assert assured.assurance.chosen == "mask"
-    assert assured.audit is None
+    assert assured.audit is not None
+    assert assured.audit.tier == "quick"
     audited, skipped = assured.assurance.attempts
     assert audited.verdict is not None
     assert (skipped.method, skipped.seconds) == ("exact", 0)
@@ -345,6 +351,37 @@ def test_forget_with_assurance_returns_a_model_that_passed() -> None:
     assert result.assured.assurance.passed
     assert result.method == result.assured.candidate.method
     assert str(result.assured.assurance) in str(result)
+
+
+@pytest.mark.slow
+def test_the_full_tier_trains_a_pool_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = list[Path]()
+
+    def build_pool(folder: Path, *others: Any) -> Pool:
+        built.append(folder)
+        return _build_pool(folder, *others)
+
+    monkeypatch.setattr("duck.api._build_pool", build_pool)
+    monkeypatch.setattr("duck.api.DEFAULT_POOL_MODELS", 20)
+    result = duck.forget(
+        trained_net(),
+        class_scenario().data,
+        duck.ForgetClasses([2]),
+        method="finetune",
+        assure=AssureOptions("full", models=5, limits=Limits(margin=0.9), planted=False),
+        new_model=toy_net,
+        recipe=RECIPE,
+    )
+    assert result.assured is not None
+    final = result.assured.audit
+    assert final is not None
+    assert (final.tier, final.models) == ("full", 5)
+    assert "U-LiRA" in final.attacks
+    assert len(built) == 1  # none for the choice
+    # What a pool cannot do is refused before anything is trained.
+    monkeypatch.setattr("duck.retraining.Retraining.load_or_train", lambda *_: pytest.fail("ran"))
+    with pytest.raises(BadInput, match="cannot follow earlier requests"):
+        duck.forget(result, forget=duck.ForgetClasses([1]), assure="full")
 
 
 def test_forget_with_assurance_needs_the_recipe() -> None:
@@ -415,7 +452,8 @@ def test_one_sample_is_retrained_at_once_and_gets_a_percentile() -> None:
 def test_one_sample_within_a_budget_that_is_too_small_for_retraining() -> None:
     assured = run_one([EXACT, LAST], budget=60)
     assert (assured.assurance.passed, assured.assurance.chosen) == (False, "exact")
-    assert assured.audit is None
+    assert assured.audit is not None
+    assert list(assured.audit.attacks) == ["loss percentile"]
 
 
 class Certain(nn.Module):

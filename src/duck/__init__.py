@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from duck.api import forget as forget
     from duck.api import train as train
     from duck.assurance import AssureOptions as AssureOptions
+    from duck.audits.verdict import Limits as Limits
     from duck.commands.analyse import AnalyseOptions as AnalyseOptions
     from duck.commands.analyse import analyse_runs as analyse_runs
     from duck.commands.assure import assure_run as assure_run
@@ -54,6 +55,7 @@ _HOMES = {
     "duck.commands.debias": ("BiasOptions", "DebiasOptions", "debias_run"),
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.assurance": ("AssureOptions",),
+    "duck.audits.verdict": ("Limits",),
     "duck.data": ("load",),
     "duck.demo": ("DemoOptions", "run_demo"),
     "duck.display": ("Display",),

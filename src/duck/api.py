@@ -1,8 +1,8 @@
 """The Python API: train, forget and audit with plain modules and torch data sets."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,20 +12,24 @@ from torch import Tensor, nn
 
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
-from duck.audits.auditing import Case, audit_oracle, audit_quick
+from duck.audits.auditing import Case, run_audit
 from duck.audits.full import check_pool_models
-from duck.audits.next_step import PythonNames, audit_obstacle, next_calls
-from duck.audits.outputs import make_setting
+from duck.audits.next_call import PythonNames, next_calls
+from duck.audits.next_step import audit_obstacle, softer_method
+from duck.audits.options import DEFAULT_POOL_MODELS, AuditOptions
 from duck.audits.quick import Coverage
+from duck.audits.references import References
 from duck.audits.verdict import (
     DEFAULT_MODELS,
+    MARGIN,
+    MAX_EPSILON,
     NOT_FORGOTTEN,
-    TIERS,
     Audit,
+    Limits,
     Tier,
     describe_final,
 )
-from duck.commands.audit import DEFAULT_POOL_MODELS, AuditOptions, audit_run
+from duck.commands.audit import audit_run
 from duck.data.checks import check_data
 from duck.data.examples import Pixels
 from duck.data.torch_dataset import MapStyle, from_dataset
@@ -34,7 +38,7 @@ from duck.earlier_requests import EarlierScores, with_history
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, digest_of, fingerprint
 from duck.methods.base import METHODS, Method
-from duck.methods.ladder import AUTO, configure, ladder
+from duck.methods.ladder import AUTO, Candidate, configure, ladder
 from duck.methods.presets import default_recipe
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
@@ -50,6 +54,7 @@ from duck.models.user_models import (
 )
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
+from duck.pools.reader import Pool
 from duck.predict import check_model
 from duck.printable import counted, printable
 from duck.registry import suggest
@@ -243,9 +248,9 @@ def forget(
             A `Data` has its own test samples.
         method: A name from `duck list methods`, with the preset for data of this size, or a
             configured method. `auto`: the method that fits the request, as the notes say.
-        assure: Tier of audits that the result must pass: `quick` or `oracle`. Methods are tried
-            from the cheapest on; the last one is retraining. With a `method`, only this one is
-            tried before. `AssureOptions` has limits and a budget.
+        assure: Tier of audits that the result must pass: `quick`, `oracle` or `full`. Methods are
+            tried from the cheapest on; the last one is retraining. With a `method`, only this one
+            is tried before. `AssureOptions` has limits and a budget.
         seed: Seed of the random numbers.
         head: Name of the classifier head inside the model. None: it is found.
         new_model: Builds a fresh model of the same architecture, for retraining.
@@ -326,20 +331,29 @@ def _assure(
     options: AssureOptions,
 ) -> Assured:
     """Try methods until one passes the audits."""
-    recipe, new_model = original.recipe, original.new_model
-    if new_model is None or recipe is None:
+    if original.new_model is None or original.recipe is None:
         raise BadInput(
             "assure= ends with retraining if no other method passes: give new_model= and recipe=, "
             "how the original was trained."
         )
-    return assure_methods(
-        original,
-        scenario,
-        ladder(scenario, recipe, method),
-        lambda candidate: run(candidate.method),
-        options,
-        lambda part: Retraining(part, original.model, new_model, recipe),
-    )
+    candidates = ladder(scenario, original.recipe, method)
+    if options.tier == "full":
+        _pool_plan(original, scenario, candidates[0].method)  # an error before anything is trained
+    with TemporaryDirectory() as folder:
+
+        def build_pool(candidate: Candidate) -> Pool:
+            place = Path(folder) / candidate.name
+            return _build_pool(place, original, scenario, candidate.method, DEFAULT_POOL_MODELS)
+
+        return assure_methods(
+            original,
+            scenario,
+            candidates,
+            lambda candidate: run(candidate.method),
+            options,
+            _retraining(original),
+            build_pool,
+        )
 
 
 def _apply(request: Request, data: Data, previous: Result | None, seed: int) -> Scenario:
@@ -427,6 +441,10 @@ def audit(
     retrained: Sequence[nn.Module | Path | str] | nn.Module = (),
     tier: Tier | None = None,
     models: int = DEFAULT_MODELS,
+    margin: float = MARGIN,
+    max_advantage: float | None = None,
+    max_epsilon: float = MAX_EPSILON,
+    planted: bool = True,
     pool: Path | str | None = None,
     pool_models: int | None = None,
     new_model: Callable[[], nn.Module] | None = None,
@@ -456,6 +474,11 @@ def audit(
             `recipe`; the folder of a run has them. `full` also trains a pool, and needs a Result
             or the folder of a run.
         models: Number of retrained models of the tiers `oracle` and `full`.
+        margin: Largest residual memory of a model that is called forgotten.
+        max_advantage: Largest membership advantage. None: 0.05, or what the audit can resolve.
+        max_epsilon: Largest lower bound of ε, in the full tier.
+        planted: With five or more retrained models, also train three that keep a share of the
+            forget set, to state how much the audit recognises. Needs `new_model` and `recipe`.
         pool: Folder of the pool of the full tier. That of a Result is made there, or resumed. None:
             a temporary one; for the folder of a run, one in the same folder.
         pool_models: Number of models of a pool that is made now. None: 32.
@@ -463,18 +486,28 @@ def audit(
         recipe: How the original was trained. Default: what `forget` was given. There is no other
             default, because models of another recipe differ from the original for that alone.
         head: Name of the classifier head inside the model. None: it is found.
-        options: For the folder of a run: further fields of `duck.commands.audit.AuditOptions`,
+        options: For the folder of a run: further fields of `duck.audits.options.AuditOptions`,
             such as `data`, `root`, `trust_model_code` and `device`.
     """
     is_one = isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
     references: list[Any] = [retrained] if is_one else list(retrained)  # type: ignore[arg-type]
+    asked = AuditOptions(
+        models=models,
+        margin=margin,
+        max_advantage=max_advantage,
+        max_epsilon=max_epsilon,
+        planted=planted,
+        pool=None if pool is None else Path(pool),
+        pool_models=pool_models,
+        head=head,
+    )
     final = _final_audit(unlearned)
-    asked = (tier, scenario, original, pool, pool_models, new_model, recipe, head)
-    is_plain = models == DEFAULT_MODELS and not (references or options)
-    if final is not None and is_plain and all(argument is None for argument in asked):
+    others = (tier, scenario, original, new_model, recipe)
+    is_plain = asked == AuditOptions() and not references and not options
+    if final is not None and is_plain and all(argument is None for argument in others):
         return final
     known_tier: Tier = "quick" if final is None else final.tier
-    chosen: Tier = tier or ("oracle" if references else known_tier)
+    asked = replace(asked, tier=tier or ("oracle" if references else known_tier))
     if isinstance(unlearned, Path | str):
         if scenario is not None or new_model is not None or recipe is not None:
             raise BadInput(
@@ -486,45 +519,32 @@ def audit(
                 "The folder of a run is audited with stored models: give original= and retrained= "
                 "as folders of runs."
             )
-        settings = {
-            "tier": chosen,
-            "models": models,
-            "head": head,
-            "original": None if original is None else Path(original),  # type: ignore[arg-type]
-            "retrained": tuple(map(Path, references)),
-            "pool": None if pool is None else Path(pool),
-            "pool_models": pool_models,
+        _check_names(options)
+        stored = replace(
+            asked,
+            original=None if original is None else Path(original),  # type: ignore[arg-type]
+            retrained=tuple(map(Path, references)),
             **options,
-        }
-        return audit_run(Path(unlearned), _audit_options(settings)).audit
+        )
+        return audit_run(Path(unlearned), stored).audit
     if options:
         raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
-    if chosen not in TIERS:
-        raise BadInput(f"tier is one of {', '.join(TIERS)}; got {chosen!r}.")
-    if models < 1:
-        raise BadInput(f"models is at least 1, got {models}.")
-    if chosen != "full" and (pool is not None or pool_models is not None):
-        raise BadInput("Only the full tier takes pool= and pool_models=: add tier='full'.")
+    asked.check()
     before = None if original is None else check_given(original)
     case = _case(unlearned, scenario, before, new_model, recipe, head)
     given = [check_given(model) for model in (case.original.model, case.unlearned, *references)]
     with accepting_images(*given):
-        original_model, unlearned_model, *others = (in_float32(model) for model in given)
+        original_model, unlearned_model, *retrained_models = (in_float32(model) for model in given)
         known = replace(
             case.original, model=original_model, new_model=_adapted(case.original.new_model)
         )
         case = replace(case, original=known, unlearned=unlearned_model)
         # If no tier was asked for, given models suffice.
-        count = len(others) if tier is None and others else models
-        found = _audit_models(case, unlearned, chosen, others, count, pool, pool_models)
-    given_options = [
-        ", retrained=retrained" if references else "",
-        "" if pool is None else f", pool={str(pool)!r}",
-        "" if pool_models is None else f", pool_models={pool_models}",
-    ]
-    names = _names_in_calls(unlearned, original, new_model, recipe, head)
-    names = replace(names, audit_options="".join(given_options))
-    return replace(found, next_steps=next_calls(found, names, len(case.scenario.forget)))
+        count = len(retrained_models) if tier is None and retrained_models else models
+        method = unlearned.method if isinstance(unlearned, Result) else None
+        found = _audit_models(case, asked, retrained_models, count, method)
+    names = _names_in_calls(unlearned, original, new_model, recipe, head, bool(references))
+    return replace(found, next_steps=next_calls(found, names, asked, len(case.scenario.forget)))
 
 
 def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
@@ -535,35 +555,38 @@ def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
     if final is None or final.tier == "quick":
         return None
     names = _names_in_calls(unlearned, None, None, None, None)
-    return replace(final, next_steps=next_calls(final, names, len(unlearned.scenario.forget)))
+    samples = len(unlearned.scenario.forget)
+    asked = AuditOptions(final.tier, **asdict(final.limits or Limits()))
+    return replace(final, next_steps=next_calls(final, names, asked, samples))
 
 
 def _audit_models(
     case: Case,
-    unlearned: nn.Module | Result,
-    tier: Tier,
+    options: AuditOptions,
     retrained: Sequence[nn.Module],
-    models: int,
-    pool: str | Path | None,
-    pool_models: int | None,
+    count: int,
+    method: Method | None,
 ) -> Audit:
-    """Audit models in memory by one of the tiers."""
-    if tier == "quick" or len(case.scenario.forget) == 1:
-        return replace(audit_quick(case), tier=tier)
-    if tier == "oracle":
-        return audit_oracle(case, _references(case, retrained, models))
-    method = unlearned.method if isinstance(unlearned, Result) else None
-    count = DEFAULT_POOL_MODELS if pool_models is None else pool_models
-    check_pool_models(count)
-    plan = _pool_plan(case, method)
-    references = _references(case, retrained, models)
-    original, data = case.original, case.scenario.data
-    place = device_of(original.model)
-    with nullcontext(pool) if pool is not None else TemporaryDirectory() as folder:
-        built = build_request_pool(
-            Path(folder), plan, data, count, place, Display(), original.new_model
-        )
-        return audit_oracle(case, references, built)
+    """Audit models in memory.
+
+    count    the number of retrained models
+    method   for the full tier, the method that ran; None: it is not known
+    """
+    original, scenario = case.original, case.scenario
+    retraining = _retraining(original)
+    references = References(scenario, retraining, count, retrained, options.planted)
+    with TemporaryDirectory() as temporary:
+        folder = options.pool or Path(temporary)
+        build_pool = partial(_build_pool, folder, original, scenario, method, options.pool_size)
+        return run_audit(case, options.tier, references, build_pool, options.limits)
+
+
+def _retraining(original: Original) -> Callable[[Scenario], Retraining] | None:
+    """Return how models are retrained as the original was trained; None if it is not known."""
+    model, new_model, recipe = original.model, original.new_model, original.recipe
+    if new_model is None or recipe is None:
+        return None
+    return lambda scenario: Retraining(scenario, model, new_model, recipe)
 
 
 def _names_in_calls(
@@ -572,12 +595,14 @@ def _names_in_calls(
     new_model: Callable[[], nn.Module] | None,
     recipe: Recipe | None,
     head: str | None,
+    has_retrained: bool = False,
 ) -> PythonNames:
     """Return how suggested calls name what the user has; `result` is what `forget` returned."""
     named_head = "" if head is None else f", head={head!r}"
+    named = f"{named_head}{', retrained=retrained' if has_retrained else ''}"
     if not isinstance(unlearned, Result):
         return PythonNames(
-            f"unlearned, scenario, original=original{named_head}",
+            f"unlearned, scenario, original=original{named}",
             f"original, data, ids{named_head}",
         )
     task = unlearned.task
@@ -588,32 +613,55 @@ def _names_in_calls(
     known_head = head or task.head
     seed = f", seed={unlearned.scenario.seed}" if unlearned.scenario.seed else ""
     return PythonNames(
-        "result" + ("" if original is None else ", original=original") + named_head,
+        "result" + ("" if original is None else ", original=original") + named,
         f"{start}, forget=result.request{seed}"
         + ("" if known_head is None else f", head={known_head!r}"),
         METHODS.name_of(unlearned.method),
+        _softer(unlearned),
         f"new_model={'result.task.new_model' if known_model else 'new_model'}, "
         f"recipe={'result.recipe' if known_recipe else 'recipe'}",
     )
 
 
-def _audit_options(settings: dict[str, Any]) -> AuditOptions:
+def _softer(result: Result) -> str:
+    """Return the argument for a method that forgets less hard; "" where none is known."""
+    scenario = result.scenario
+    facts = scenario.data.name, scenario.kind, len(scenario.data.train)
+    softer = softer_method(result.method, *facts)
+    if softer is None:
+        return ""
+    if isinstance(softer, str):
+        return f'method="{softer}"'
+    return f"method=dataclasses.replace(result.method, lr={softer:g})"
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    """Raise an error for an argument that the audit of a stored run does not have."""
     known = [field.name for field in fields(AuditOptions)]
-    for name in settings:
+    for name in options:
         if name not in known:
             raise BadInput(f"duck.audit has no argument {name!r}. {suggest(name, known)}")
-    return AuditOptions(**settings)
 
 
-def _pool_plan(case: Case, method: Method | None) -> Plan:
+def _build_pool(
+    folder: Path, original: Original, scenario: Scenario, method: Method | None, models: int
+) -> Pool:
+    check_pool_models(models)
+    plan = _pool_plan(original, scenario, method)
+    place = device_of(original.model)
+    return build_request_pool(
+        folder, plan, scenario.data, models, place, Display(), original.new_model
+    )
+
+
+def _pool_plan(original: Original, scenario: Scenario, method: Method | None) -> Plan:
     """Return the plan of the pool of the full tier."""
-    model, recipe = case.original.model, case.original.recipe
-    if method is None or case.original.new_model is None or recipe is None:
+    model, recipe = original.model, original.recipe
+    if method is None or original.new_model is None or recipe is None:
         raise BadInput(
             "The full tier trains a pool of models and lets each forget by the same method: it "
             "needs the Result of duck.forget, with new_model= and recipe=, or the folder of a run."
         )
-    scenario = case.scenario
     if scenario.earlier:
         raise BadInput("A pool cannot follow earlier requests: audit with tier='oracle'.")
     layers = {name: tuple(value.shape) for name, value in model.state_dict().items()}
@@ -626,25 +674,6 @@ def _pool_plan(case: Case, method: Method | None) -> Plan:
     )
     request = request_of(scenario)
     return Plan(Experiment(training, request, method, scenario.seed, scenario.protocol))
-
-
-def _references(case: Case, retrained: Sequence[nn.Module], models: int) -> list[nn.Module]:
-    """Return the given retrained models, and as many more as are missing and can be trained."""
-    check_gradients()
-    make_setting(case.scenario)  # an error before anything is trained
-    new_model, recipe = case.original.new_model, case.original.recipe
-    fresh: list[nn.Module] = []
-    if new_model is not None and recipe is not None:
-        retraining = Retraining(case.scenario, case.original.model, new_model, recipe)
-        fresh = retraining(max(0, models - len(retrained)))
-    if not retrained and not fresh:
-        arguments = {"new_model": new_model, "recipe": recipe}
-        missing = " and ".join(name for name, value in arguments.items() if value is None)
-        raise BadInput(
-            "The oracle tier compares with models retrained as the original was trained: give "
-            f"retrained=[...], or new_model= and recipe= to train them. Missing: {missing}."
-        )
-    return [*retrained, *fresh]
 
 
 def _case(

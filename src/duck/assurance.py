@@ -7,18 +7,20 @@ model is returned: trying further methods would make the second part a part of t
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import torch
 from torch import nn
 
-from duck.audits.auditing import Case, audit_oracle, audit_quick
+from duck.audits.auditing import Case, run_audit
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.parts import MIN_SAMPLES_TO_SPLIT, SHARES, plant, split_for_choice
+from duck.audits.parts import MIN_SAMPLES_TO_SPLIT, split_for_choice
 from duck.audits.quick import Coverage, has_usual_loss
+from duck.audits.references import References
 from duck.audits.verdict import (
     DEFAULT_MODELS,
     FORGOTTEN,
@@ -87,6 +89,7 @@ class AssureOptions:
 
     def check(self) -> None:
         """Raise an error for options out of range."""
+        self.limits.check()
         if self.tier not in TIERS:
             raise BadInput(f"The tier is one of {', '.join(TIERS)}, got {self.tier!r}.")
         if self.models < (1 if self.tier == "quick" else ENOUGH):
@@ -237,6 +240,11 @@ class _Budget:
         if seconds:
             self.retraining_seconds = self.measured_seconds = sum(seconds) / len(seconds)
 
+    def allows_retraining(self, seconds: Sequence[float]) -> bool:
+        """Return whether a further retraining is expected to end in time, by those so far."""
+        self.update(seconds)
+        return self.allows(1.0)
+
     def allows(self, share: float) -> bool:
         """Return whether a method is expected to end in time.
 
@@ -269,20 +277,19 @@ class _Auditor:
         if not self.is_single:
             for part in (self.choice, self.final):
                 make_setting(part)  # an error before anything is trained
-        self.references: list[nn.Module] = []
-        self.planted: dict[float, Sequence[nn.Module]] = {}
         self.seconds = 0.0
+        self.references: list[nn.Module] = []
         if tier == "quick":
             return
         if tier == "full" and self.pool_of is None:
-            raise BadInput("The full tier needs a pool: use `duck forget --assure full`.")
+            raise BadInput("The full tier needs a pool.")
         if self.retraining is None:
             raise BadInput(
                 f"Assurance by the {tier} tier compares with models retrained as the "
                 "original was trained: give new_model= and recipe=, or use the quick tier."
             )
         if not self.is_single:
-            self._train_references(self.retraining(self.scenario))
+            self._train_references()
 
     @property
     def obstacle(self) -> str:
@@ -296,65 +303,77 @@ class _Auditor:
             f"models to compare with, and an audit needs {ENOUGH}."
         )
 
-    def _train_references(self, retraining: Retraining) -> None:
+    def _train_references(self) -> None:
         started_at = time.monotonic()
-        missing = retraining.missing(self.options.models)
-        if missing:
-            self.display.message(f"{missing} models are retrained to compare with.")
-
-        def may_train() -> bool:
-            self.budget.update(retraining.seconds)
-            return self.budget.allows(1.0)
-
-        with self.display.progress("retrained models to compare with") as progress:
-            self.references = retraining(self.options.models, progress, may_train)
-        self.budget.update(retraining.seconds)
+        references = References(
+            self.scenario,
+            self.retraining,
+            self.options.models,
+            display=self.display,
+            may_train=self.budget.allows_retraining,
+        )
+        self.references = references.retrained
         if self.obstacle:
             self.display.message(self.obstacle)
         self.seconds += time.monotonic() - started_at
 
-    def _planted(self) -> Mapping[float, Sequence[nn.Module]]:
-        """Return the planted models, as far as the budget allows.
+    @cached_property
+    def _final_references(self) -> References:
+        """The references with the planted models of the final audit.
 
-        They are trained when the final audit needs them: until then, methods need the time.
+        These are trained when the final audit needs them: until then, methods need the time.
         """
-        if self.retraining is None or not self.options.planted or self.planted:
-            return self.planted
-        with self.display.progress("planted models") as progress:
-            for share in SHARES:
-                train = self.retraining(plant(self.final, share))
-                models = train(1, progress, lambda: self.budget.allows(1.0))
-                if models:
-                    self.planted[share] = models
-        return self.planted
+        return References(
+            self.final,
+            self.retraining,
+            len(self.references),
+            self.references,
+            self.options.planted,
+            self.display,
+            self.budget.allows_retraining,
+        )
 
     def __call__(self, candidate: Candidate, outcome: Outcome, is_final: bool) -> Audit:
         started_at = time.monotonic()
-        part = self.final if is_final else self.choice
-        coverage = Coverage(outcome.processed, outcome.forget_samples)
-        if coverage.processed == coverage.requested:
-            coverage = Coverage(len(part.forget), len(part.forget))
-        case = Case(
-            part,
-            self.original,
-            outcome.model,
-            candidate.name,
-            coverage=coverage,
-            notes=self._notes(is_final),
-        )
-        if self.options.tier == "quick" or self.is_single:
-            audit = replace(audit_quick(case, self.options.limits), tier=self.options.tier)
-        else:
-            # The choice never needs a pool: one for each method would take too long.
-            pool = self.pool_of(candidate) if is_final and self.pool_of else None
-            planted = self._planted() if is_final else None
-            audit = audit_oracle(case, self.references, pool, planted, self.options.limits)
+        references = self._final_references
+        if not is_final:
+            references = replace(references, scenario=self.choice, with_planted=False)
+        tier = self.options.tier
+        if tier == "full" and not is_final:
+            tier = "oracle"  # A pool for each method would take too long.
+        case = self._case(self.final if is_final else self.choice, candidate, outcome)
+        pool_of = partial(self.pool_of, candidate) if self.pool_of else None
+        audit = run_audit(case, tier, references, pool_of, self.options.limits)
         self.seconds += time.monotonic() - started_at
         return audit
 
-    def _notes(self, is_final: bool) -> tuple[str, ...]:
-        """Return what the final audit looked at."""
-        if not is_final or self.options.tier == "quick":
+    def audit_quickly(self, candidate: Candidate, outcome: Outcome) -> Audit | None:
+        """Return the quick audit of a model that had no final audit; None where it is refused.
+
+        If no choice was made by audits, it looks at all samples.
+        """
+        started_at = time.monotonic()
+        part = self.scenario if self.obstacle else self.final
+        try:
+            case = self._case(part, candidate, outcome)
+            return run_audit(case, "quick", limits=self.options.limits)
+        except DuckError as error:
+            self.display.message(f"The model of {candidate.name} was not audited: {error}")
+            return None
+        finally:
+            self.seconds += time.monotonic() - started_at
+
+    def _case(self, part: Scenario, candidate: Candidate, outcome: Outcome) -> Case:
+        coverage = Coverage(outcome.processed, outcome.forget_samples)
+        if coverage.processed == coverage.requested:
+            coverage = Coverage(len(part.forget), len(part.forget))
+        notes = self._final_notes if part is self.final else ()
+        return Case(part, self.original, outcome.model, candidate.name, "", coverage, notes)
+
+    @property
+    def _final_notes(self) -> tuple[str, ...]:
+        """What the final audit looked at."""
+        if self.options.tier == "quick":
             return ()
         is_split = not torch.equal(self.choice.forget, self.final.forget)
         return (OTHER_SAMPLES,) if is_split else (SAME_FORGET_SAMPLES,)
@@ -429,13 +448,12 @@ class _Ladder:
         reason = _failure(outcome)
         self.attempts.append(Attempt(last.name, seconds, not reason, reason or last.reached))
         self.budget.update([seconds])
-        if self.auditor.obstacle and not self.auditor.is_single:
-            return self._finish(last, outcome, None, passed=not reason)
-        try:
-            audit = self.auditor(last, outcome, True)
-        except DuckError as error:
-            self._say(f"The retrained model was not audited: {error}")
-            audit = None
+        audit = None
+        if not self.auditor.obstacle or self.auditor.is_single:
+            try:
+                audit = self.auditor(last, outcome, True)
+            except DuckError as error:
+                self._say(f"The retrained model was not audited: {error}")
         return self._finish(last, outcome, audit, passed=not reason)
 
     def _try(self, candidate: Candidate) -> Outcome | None:
@@ -483,6 +501,8 @@ class _Ladder:
     def _finish(
         self, candidate: Candidate, outcome: Outcome, audit: Audit | None, passed: bool
     ) -> Assured:
+        if audit is None:
+            audit = self.auditor.audit_quickly(candidate, outcome)
         assurance = Assurance(
             tier=self.auditor.options.tier,
             chosen=candidate.name,

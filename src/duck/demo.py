@@ -6,10 +6,11 @@ from pathlib import Path
 
 from duck import files, runs
 from duck.assurance import Assurance, AssureOptions
+from duck.audits.options import AuditOptions
 from duck.audits.verdict import NO_VERDICT, Tier
 from duck.commands.analyse import AnalyseOptions, analyse_runs
 from duck.commands.assure import assure_run
-from duck.commands.audit import AuditOptions, audit_run
+from duck.commands.audit import audit_run
 from duck.commands.forget import ForgetOptions, forget_run
 from duck.commands.options import DataOptions, OriginalOptions, RunOptions
 from duck.commands.train import TrainOptions, train_run

@@ -65,7 +65,7 @@ def test_the_result_of_forgetting_is_audited_in_one_line() -> None:
     result = duck.forget(trained_net(), toy_data(), forget=duck.ForgetClasses([2]))
     audit = duck.audit(result)
     assert audit.tier == "quick"
-    assert "60 training samples of toy; 60" in str(audit)
+    assert "60 training samples of toy. Method: " in str(audit)
     assert (
         audit.attacks["accuracy forget"].original
         == duck.audit(trained_net(), class_scenario(), original=trained_net())
@@ -101,12 +101,47 @@ def test_missing_retrained_models_are_trained_where_it_is_known_how() -> None:
         duck.audit(trained_net(), class_scenario(), original=trained_net(), tier="oracle")
 
 
+def test_planted_models_are_trained_and_limits_are_those_that_were_given() -> None:
+    result = duck.forget(
+        trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net, recipe=SHORT
+    )
+    given = list(retrained(5))
+    audit = duck.audit(result, retrained=given, margin=0.4, max_advantage=0.3, max_epsilon=2)
+    assert audit.limits == duck.Limits(0.4, 0.3, 2)
+    assert audit.grades["remembers"].limit == 0.4
+    assert audit.power is not None
+    assert len(audit.power.planted) == 3
+    assert (audit.tier, audit.models) == ("oracle", 5)
+    # Four models are too few, and without the recipe nothing is trained.
+    plain = duck.audit(result.model, result.scenario, original=trained_net(), retrained=given)
+    for other in (
+        duck.audit(result, retrained=given, planted=False),
+        duck.audit(result, retrained=given[:4]),
+        plain,
+    ):
+        assert other.power is not None
+        assert not other.power.planted
+
+
+def test_the_quick_tier_takes_the_limit_on_the_advantage() -> None:
+    scenario = samples_scenario()
+    leaking = trained_net()
+    steps_of(leaking, scenario.data.train.take(scenario.forget))
+    found = [
+        duck.audit(leaking, scenario, original=trained_net(), max_advantage=limit).verdict
+        for limit in (None, 0.99)
+    ]
+    assert found == ["not forgotten", "no verdict"]
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        duck.audit(leaking, scenario, original=trained_net(), margin=1.5)
+
+
 def test_no_recipe_is_made_up_for_an_original_that_was_trained_by_an_unknown_recipe() -> None:
     result = duck.forget(
         trained_net(), toy_data(), forget=duck.ForgetClasses([2]), new_model=toy_net
     )
     assert result.recipe is None
-    with pytest.raises(BadInput, match=r"to train them. Missing: recipe\."):
+    with pytest.raises(BadInput, match="and recipe= to train"):
         duck.audit(result, tier="oracle", models=2)
     assert duck.audit(result, tier="oracle", models=2, recipe=SHORT).models == 2
     assert duck.audit(result, tier="oracle", retrained=list(retrained())).models == 3
@@ -352,7 +387,7 @@ def test_the_full_tier_needs_a_result_and_enough_models() -> None:
         duck.audit(result, tier="full")
     with pytest.raises(BadInput, match="at least 20 models, got 18"):
         duck.audit(result, tier="full", pool_models=18)
-    with pytest.raises(BadInput, match="Only the full tier takes pool="):
+    with pytest.raises(BadInput, match="quick tier takes no pool"):
         duck.audit(result, pool_models=20)
     further = duck.forget(result, forget=duck.ForgetClasses([1]))
     with pytest.raises(BadInput, match="cannot follow earlier requests"):

@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from duck.audits.verdict import TIERS, Audit, Control, Limit, Row, file_of, p_text, save
+from duck.audits.verdict import (
+    TIERS,
+    Audit,
+    Control,
+    Limit,
+    Limits,
+    Row,
+    Tier,
+    describe_final,
+    file_of,
+    p_text,
+    save,
+)
 from duck.errors import BadInput
 from duck.types import Estimate
 
@@ -45,6 +57,32 @@ AUDIT = Audit(
     seconds=1.5,
     date="2026-11-15",
 )
+
+
+@pytest.mark.parametrize(
+    ("limits", "tier", "words"),
+    [
+        (None, "oracle", "forgotten"),
+        (Limits(), "oracle", "forgotten"),
+        (Limits(0.05, 0.01, 0.5), "full", "forgotten"),
+        (Limits(0.5), "oracle", "forgotten within the margin 0.5"),
+        (
+            Limits(0.5, 0.2, 3),
+            "full",
+            "forgotten within the margin 0.5, advantage 0.2, ε 3",
+        ),
+        # A limit that the tier does not use says nothing.
+        (Limits(0.5, 0.2, 3), "oracle", "forgotten within the margin 0.5, advantage 0.2"),
+        (Limits(0.5), "quick", "forgotten"),
+    ],
+)
+def test_the_verdict_names_limits_above_the_default(
+    limits: Limits | None, tier: Tier, words: str
+) -> None:
+    audit = replace(AUDIT, verdict="forgotten", powered=True, limits=limits, tier=tier)
+    assert audit.verdict_in_words == words
+    for text in (str(audit), describe_final(audit)):
+        assert f"{words}." in text.splitlines()[0]
 
 
 def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not_tested() -> None:

@@ -73,17 +73,29 @@ def test_a_budget_that_is_too_small_is_exit_code_1(
     printed = duck(capsys, *words, code=1)
     assert not printed["assurance"]["passed"]
     assert printed["method"] == "duck"
+    audit = read_record(tmp_path / "run" / "audit-quick.json", Audit)
+    assert audit.verdict == printed["assurance"]["verdict"]
+    assert audit.next_steps
 
 
 @pytest.mark.parametrize(
     "flags",
-    ["--dry-run", "--budget-seconds 3", "--models 3", "--margin 0.2", "--max-advantage 0.1"],
+    [
+        "--dry-run",
+        "--budget-seconds 3",
+        "--models 3",
+        "--margin 0.2",
+        "--max-advantage 0.1",
+        "--max-epsilon 2",
+        "--no-planted",
+    ],
 )
 def test_flags_of_assurance_need_it(
     flags: str, original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request = split("forget --run {} --classes 3 --out {}", original, tmp_path / "run")
-    assert "--assure" in duck(capsys, *request, *flags.split(), code=2)
+    message = duck(capsys, *request, *flags.split(), code=2)
+    assert f"{flags.split()[0]} needs --assure" in " ".join(message.split())
 
 
 def test_the_default_method_is_chosen_and_named_in_the_notes(
@@ -100,6 +112,7 @@ def test_the_default_method_is_chosen_and_named_in_the_notes(
     [
         "--assure oracle --models 4",
         "--assure quick --budget-seconds -1",
+        "--assure oracle --margin 2",
         "--assure quick --protocol paper",
         "--assure quick --method warm-restart --epochs 0",
         "--assure quick --method warm-restart --shrink 1.5",

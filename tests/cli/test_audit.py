@@ -1,8 +1,6 @@
 """duck audit: exit codes, JSON, stored audits and models, and what is refused."""
 
 import json
-import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -104,7 +102,8 @@ def test_python_audits_a_folder_as_the_command_does(
     assert found.verdict == printed["verdict"]
     stored = json.loads((folder / "audit-quick.json").read_text())
     assert stored["seconds"] == found.seconds
-    assert {**stored, "seconds": 0.0} == {**printed, "seconds": 0.0}
+    others = dict.fromkeys(("seconds", "next_steps"))  # The suggestions keep the device.
+    assert {**stored, **others} == {**printed, **others}
     opened = duck_library.open_run(folder)
     assert opened.find_original() == runs / "original"
     assert opened.find_by_method("retrained") == audited["retrained"]
@@ -153,9 +152,7 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     code, out, _ = duck(capsys, "audit", str(audited["duck"]), "--tier", "oracle", "--models", "6")
     assert out.startswith("Verdict (oracle tier): ")
-    assert (
-        "duck ran on 140 training samples of digits (class 3); 140 of them were processed." in out
-    )
+    assert "140 training samples of digits (class 3). Method: duck." in out
     assert "Not tested:" in out
     assert code in (0, 1, 3)
     kept_audit = (audited["duck"] / "audit-oracle.json").read_text()
@@ -196,25 +193,17 @@ def test_given_retrained_runs_are_checked(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--tier", "oracle", "--models", "0"], "--models is at least 1, got 0"),
-        (["--models", "-3"], "--models is at least 1, got -3"),
-        (["--retrained", "x"], "The quick tier takes no --retrained: add --tier oracle"),
-        (
-            ["--default-recipe"],
-            "The quick tier trains nothing and takes no --default-recipe: add --tier oracle",
-        ),
-        (
-            ["--tier", "oracle", "--default-recipe"],
-            "--default-recipe is for originals that were trained elsewhere",
-        ),
-        (
-            ["--tier", "oracle", "--pool", "x"],
-            "The oracle tier takes no --pool or --pool-models: add --tier full",
-        ),
-        (
-            ["--pool-models", "32"],
-            "The quick tier takes no --pool or --pool-models: add --tier full",
-        ),
+        (["--tier", "oracle", "--models", "0"], "at least 1, got 0"),
+        (["--models", "-3"], "at least 1, got -3"),
+        (["--margin", "1"], "between 0 and 1, got 1"),
+        (["--max-advantage", "0"], "between 0 and 1, got 0"),
+        (["--max-epsilon", "0"], "must be positive, got 0"),
+        (["--retrained", "x"], "tier takes no retrained models"),
+        (["--default-recipe"], "takes no default recipe"),
+        (["--tier", "oracle", "--default-recipe"], "--default-recipe is for originals"),
+        (["--tier", "oracle", "--pool", "x"], "The oracle tier takes no pool"),
+        (["--pool-models", "32"], "The quick tier takes no pool"),
+        (["--tier", "oracle", "--retrained", "nosuch.pt"], "nosuch.pt does not exist"),
         (["--tier", "full", "--pool", "x", "--pool-models", "32"], "give one of them"),
     ],
 )
@@ -286,17 +275,22 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     )
     assert cli.main(["forget", *words]) in (0, 1)
     oracle = (str(run), "--tier", "oracle", "--models", "1", "--original", str(weights))
-    for more in ([], ["--tier", "full", "--retrained", str(audited["retrained"])]):
+    given = ["--retrained", str(audited["retrained"])]
+    for more, advice in (
+        ([], "Give --retrained with 1"),
+        (["--tier", "full", *given], "with --pool."),
+        ([*given, "--models", "3"], "add --models 1."),
+    ):
         code, _, err = duck(capsys, "audit", *oracle, *more)
         assert code == 2
-        assert "was trained elsewhere, and its recipe is not known" in " ".join(err.split())
-        assert ("--retrained RUNS and --pool POOL" in " ".join(err.split())) == bool(more)
+        assert "its recipe is not known" in " ".join(err.split())
+        assert advice in " ".join(err.split())
     assert [path.name for path in tmp_path.iterdir() if path.name != ".artifacts"] == ["run"]
     assert "elsewhere" not in str(
         audit(capsys, str(run), "--original", str(weights))[1]["reasons"]
     )  # quick: no other model
     # Somebody who knows the recipe can give models of it; whoever does not has to say so.
-    _, reply = audit(capsys, *oracle, "--retrained", str(audited["retrained"]))
+    _, reply = audit(capsys, *oracle, *given)
     assert (reply["models"], reply["reasons"][-1][:38]) == (
         1,
         "The original was trained elsewhere: ot",
@@ -354,26 +348,6 @@ def test_retrained_models_may_be_files_of_weights(
     _, reply = audit(capsys, *words, "--retrained", str(mine), str(state))
     assert reply["models"] == 2
     assert any("files of weights" in reason for reason in reply["reasons"])
-
-
-@pytest.mark.slow
-def test_every_step_that_an_audit_suggests_works(
-    runs: Path,
-    audited: dict[str, Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(runs)
-    _, reply = audit(capsys, audited["original"].name)
-    commands = [re.findall("`duck ([^`]*)`", step)[0] for step in reply["next_steps"]]
-    show, _, file = commands[0].rpartition(" > ")
-    Path(file).write_text(duck(capsys, *shlex.split(show)).out)
-    for command in commands[1:]:
-        assert duck(capsys, *shlex.split(command)).code == 0, command
-    _, reply = audit(capsys, f"{audited['original'].name}-retrained")
-    (step,) = reply["next_steps"]
-    words = shlex.split(re.findall("`duck ([^`]*)`", step)[0])
-    assert words == ["audit", f"{audited['original'].name}-retrained", "--tier", "oracle"]
 
 
 def test_no_run_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

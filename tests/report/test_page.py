@@ -136,6 +136,14 @@ def test_the_verdict_in_words(tmp_path: Path, verdict: str | None, words: str) -
     assert "Forgotten. No attack" not in text
 
 
+def test_the_verdict_names_limits_above_the_default(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", verdict="forgotten")
+    found = json.loads((folder / "audit-oracle.json").read_text())
+    limits = {"margin": 0.5, "max_advantage": None, "max_epsilon": 1.0}
+    (folder / "audit-oracle.json").write_text(json.dumps({**found, "limits": limits}))
+    assert visible_text(page_of(folder)).count("Forgotten within the margin 0.5.") == 1
+
+
 @pytest.mark.parametrize("powered", [True, None])
 def test_an_audit_without_verdict_names_the_stronger_tier(
     tmp_path: Path, powered: bool | None

@@ -1,7 +1,7 @@
 """Run an audit: predict with each model once, then let a tier judge the outputs."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,9 +12,11 @@ from duck.audits.full import evidence_of
 from duck.audits.oracle import Models, oracle
 from duck.audits.outputs import ModelOutputs, check_unseen, compute_outputs, make_setting
 from duck.audits.quick import Coverage, quick, quick_single
+from duck.audits.references import References
 from duck.audits.relearn import relearning
-from duck.audits.verdict import Audit, Limits
+from duck.audits.verdict import Audit, Limits, Tier
 from duck.errors import BadInput
+from duck.models.user_models import check_gradients
 from duck.pools.reader import Pool
 from duck.printable import counted
 from duck.runtime import device_of, global_seed, seeded
@@ -37,16 +39,43 @@ class Case:
 
     @property
     def subject(self) -> str:
-        """The first sentence of the audit: which method ran on which samples."""
+        """The first sentences of the audit: what was to be forgotten, and by which method."""
         samples = counted(len(self.scenario.forget), "training sample")
         request = f" ({self.request})" if self.request else ""
-        ran = f"{self.method} ran on" if self.method else "The model was to forget"
-        done = f"; {self.coverage.processed} of them were processed" if self.coverage else ""
-        return f"{ran} {samples} of {self.scenario.data.name}{request}{done}."
+        method = f" Method: {self.method}." if self.method else ""
+        done = f" Processed or left out: {self.coverage.processed}." if self.coverage else ""
+        return f"To forget: {samples} of {self.scenario.data.name}{request}.{method}{done}"
 
     def compute_outputs(self, model: nn.Module, name: str) -> ModelOutputs:
         """Return the outputs of a model on all samples of the audit."""
         return compute_outputs(model, self.scenario, self.original.head, name)
+
+
+def run_audit(
+    case: Case,
+    tier: Tier,
+    references: References | None = None,
+    pool_of: Callable[[], Pool] | None = None,
+    limits: Limits | None = None,
+) -> Audit:
+    """Run an audit of any tier, and train the models that it needs.
+
+    Args:
+        case: The unlearning to audit.
+        tier: One forget sample gets the audit of the quick tier, whatever is asked for.
+        references: The models to compare with, above the quick tier.
+        pool_of: Opens or builds the pool, in the full tier.
+        limits: How much may be left in a model that is called forgotten.
+    """
+    if tier == "quick" or len(case.scenario.forget) == 1:
+        audit = replace(audit_quick(case, limits), tier=tier)
+    else:
+        assert references is not None
+        check_gradients()  # These are errors before anything is trained.
+        make_setting(case.scenario)
+        pool = pool_of() if tier == "full" and pool_of is not None else None
+        audit = audit_oracle(case, references.retrained, pool, references.planted, limits)
+    return replace(audit, limits=limits or Limits())
 
 
 def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
@@ -60,7 +89,8 @@ def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
     if setting is None:
         return _add_time(quick_single(unlearned, original, case.subject), start)
     audit = quick(setting, unlearned, original, case.subject, case.coverage, limits)
-    return _add_time(replace(audit, reasons=(*audit.reasons, *case.notes)), start)
+    reasons = (*audit.reasons, *case.notes, *_structure(case))
+    return _add_time(replace(audit, reasons=reasons), start)
 
 
 def audit_oracle(
@@ -79,8 +109,6 @@ def audit_oracle(
         planted: Models that keep a share of the forget set, by that share, to state the power.
         limits: How much may be left in a model that is called forgotten.
     """
-    if len(case.scenario.forget) == 1:
-        return replace(audit_quick(case), tier="full" if pool else "oracle")
     start = time.monotonic()
     setting = make_setting(case.scenario)
     models = Models(

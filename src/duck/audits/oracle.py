@@ -135,7 +135,6 @@ def oracle(
         models=count,
         grades=grades,
         power=power,
-        limits=limits,
         in_words=text.in_words(models.unlearned, attacks, models.retrained),
     )
 

@@ -157,7 +157,6 @@ def quick(
         attacks=rows,
         roc=curves(attacks, unlearned, original),
         not_tested=not_tested(setting, coverage, "quick"),
-        limits=limits,
         in_words=text.in_words(unlearned, attacks),
     )
 

@@ -51,6 +51,23 @@ class Limits:
     max_epsilon: float = MAX_EPSILON
     """ε of the full tier."""
 
+    def check(self) -> None:
+        """Raise an error for values out of range."""
+        for name, share in (("margin", self.margin), ("max-advantage", self.max_advantage)):
+            if share is not None and not 0 < share < 1:
+                raise BadInput(f"The {name} lies between 0 and 1, got {share}.")
+        if not self.max_epsilon > 0:
+            raise BadInput(f"The max-epsilon must be positive, got {self.max_epsilon}.")
+
+    def above_default(self, tier: Tier) -> list[str]:
+        """Return the limits of a tier that are above their default, in words."""
+        limits = {"advantage": (self.max_advantage or 0.0, MAX_ADVANTAGE)}
+        if tier != "quick":
+            limits = {"margin": (self.margin, MARGIN), **limits}
+        if tier == "full":
+            limits["ε"] = self.max_epsilon, MAX_EPSILON
+        return [f"{name} {value:g}" for name, (value, default) in limits.items() if value > default]
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -164,7 +181,7 @@ class Audit:
     """The outcome of an audit. Printing it gives the full text."""
 
     subject: str = ""
-    """Which method ran on which samples."""
+    """What was to be forgotten, and by which method."""
     verdict: Verdict
     powered: bool | None = False
     """Whether the controls came out as expected. False: the audit cannot decide on these data.
@@ -183,7 +200,7 @@ class Audit:
     power: Power | None = None
     """None: there are too few retrained models to state it."""
     limits: Limits | None = None
-    """The limits of the request."""
+    """The limits behind the verdict. None: they are not known."""
     in_words: tuple[str, ...] = ()
     """What an attacker can do, a sentence each."""
     next_steps: tuple[str, ...] = ()
@@ -195,13 +212,20 @@ class Audit:
         """Return the audit as plain data for JSON."""
         return to_plain(self)
 
+    @property
+    def verdict_in_words(self) -> str:
+        """The verdict, with the limits that are above their default."""
+        limits = self.limits.above_default(self.tier) if self.limits else []
+        within = f" within the {', '.join(limits)}" if limits else ""
+        return f"{self.verdict}{within}"
+
     def __str__(self) -> str:
         # "Not forgotten" by a lower tier needs no powered comparison with retrained models.
         unpowered = self.powered is False and self.verdict != NOT_FORGOTTEN
         powered = ", audit not powered" if unpowered else ""
         return "\n".join(
             [
-                f"Verdict ({self.tier} tier): {self.verdict}{powered}.",
+                f"Verdict ({self.tier} tier): {self.verdict_in_words}{powered}.",
                 *textwrap.wrap(self.subject, WIDTH),
                 *_listed("Why:", self.reasons),
                 *_listed("What an attacker can do:", self.in_words),
@@ -219,7 +243,7 @@ class Audit:
 def describe_final(audit: Audit) -> str:
     """Return the verdict of the final audit of an assured run; without one, why there is none."""
     why = f" {audit.reasons[0]}" if audit.verdict == NO_VERDICT and audit.reasons else ""
-    return f"Final audit ({audit.tier} tier): {audit.verdict}.{why}"
+    return f"Final audit ({audit.tier} tier): {audit.verdict_in_words}.{why}"
 
 
 def file_of(tier: Tier) -> str:

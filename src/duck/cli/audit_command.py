@@ -6,11 +6,12 @@ from typing import Annotated
 
 import tyro
 
+from duck.audits.options import AuditOptions
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 from duck.cli import exit_codes
 from duck.cli.console import CONSOLE, emit, say, write
 from duck.cli.parsing import parse
-from duck.commands.audit import AuditOptions, RunAudit, audit_run
+from duck.commands.audit import RunAudit, audit_run
 
 EXIT_CODES = {
     FORGOTTEN: exit_codes.DONE,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duck import runs
 from duck.audits.next_step import verdict_without_audit
-from duck.audits.verdict import DEFAULT_MODELS, MARGIN, Limits, Tier, describe_final
+from duck.audits.verdict import DEFAULT_MODELS, MARGIN, MAX_EPSILON, Limits, Tier, describe_final
 from duck.cli import inputs
 from duck.cli.console import (
     CONSOLE,
@@ -58,6 +58,11 @@ class AssureFlags:
     """With --assure: largest residual memory of a model that passes."""
     max_advantage: float | None = None
     """With --assure: largest membership advantage beyond that of retrained models."""
+    max_epsilon: float = MAX_EPSILON
+    """With --assure full: largest lower bound of ε."""
+    planted: bool = True
+    """With --assure: also train three models that keep a share of the forget set, to state how much
+    the final audit recognises."""
 
     @property
     def options(self) -> "AssureOptions":
@@ -65,8 +70,8 @@ class AssureFlags:
         from duck.assurance import AssureOptions
 
         assert self.assure is not None
-        limits = Limits(self.margin, self.max_advantage)
-        return AssureOptions(self.assure, self.models, limits, budget_seconds=self.budget_seconds)
+        limits = Limits(self.margin, self.max_advantage, self.max_epsilon)
+        return AssureOptions(self.assure, self.models, limits, self.planted, self.budget_seconds)
 
     def check(self) -> None:
         """Raise an error for flags that have no effect without --assure."""
@@ -75,6 +80,7 @@ class AssureFlags:
         for field in fields(self):
             if getattr(self, field.name) != field.default:
                 flag = field.name.replace("_", "-")
+                flag = f"no-{flag}" if field.default is True else flag
                 raise BadInput(f"--{flag} needs --assure quick, oracle or full.")
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import tyro
 
 from duck import runs
-from duck.audits.next_step import audit_command_here, verdict_without_audit
+from duck.audits.next_step import audit_command, verdict_without_audit
+from duck.audits.options import AuditOptions
 from duck.audits.stored import strongest_audit, undecided_tier
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, Audit, file_of
 from duck.cli.console import emit, print_earlier_requests, print_table, write
@@ -125,13 +126,13 @@ def _describe_verdict(folder: Path, run: runs.Run) -> list[str]:
             if file.exists():
                 audits.append(read_record(file, Audit))
         except (OSError, InvalidRecord):
-            command = audit_command_here(run, folder, tier)
+            command = audit_command(run, str(folder), AuditOptions(tier))
             lines.append(f"{file} cannot be read: run `{command}` again.")
     strongest = strongest_audit(audits)
     if strongest is not None:
         undecided = undecided_tier(audits)
         rest = f" {undecided}" if undecided else ""
-        return [*lines, f"Verdict ({strongest.tier} audit): {strongest.verdict}.{rest}"]
+        return [*lines, f"Verdict ({strongest.tier} audit): {strongest.verdict_in_words}.{rest}"]
     if run.forgot is False:
         return [*lines, f"Verdict: {NOT_FORGOTTEN}."]
     return [*lines, verdict_without_audit(run, folder)]

@@ -1,15 +1,17 @@
 """Make a model forget by the cheapest method that passes an audit, and store it as a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from duck import files, runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.assurance import Assurance, Assured, AssureOptions, assure, describe_size
 from duck.audits import verdict
+from duck.audits.next_step import next_steps
+from duck.audits.options import DEFAULT_POOL_MODELS, AuditOptions
 from duck.audits.verdict import Audit
-from duck.commands.audit import DEFAULT_POOL_MODELS, POOLS_FOLDER
+from duck.commands.audit import POOLS_FOLDER
 from duck.commands.forget import ForgetOptions, ForgetRun, PreparedRequest, prepare
 from duck.commands.options import model_factory
 from duck.display import Display
@@ -32,7 +34,7 @@ class AssuredRun:
     forgotten: ForgetRun
     assurance: Assurance
     audit: Audit | None
-    """The final audit; None: the budget ended before."""
+    """The final audit, of the quick tier if the budget ended before; None: it is refused."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def assure_run(
         shown,
         _retraining_seconds(prepared),
     )
-    return _store(prepared, assured)
+    return _store(prepared, assured, chosen)
 
 
 def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
@@ -131,7 +133,7 @@ def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
     return out.parent
 
 
-def _store(prepared: PreparedRequest, assured: Assured) -> AssuredRun:
+def _store(prepared: PreparedRequest, assured: Assured, chosen: AssureOptions) -> AssuredRun:
     method = assured.candidate.method
     experiment = prepared.experiment(method)
     folder = prepared.options.output.out or runs.default_folder(experiment)
@@ -141,9 +143,22 @@ def _store(prepared: PreparedRequest, assured: Assured) -> AssuredRun:
     with runs.reserve(folder, experiment, overwrite=True):
         stored = prepared.store(outcome, method, folder, overwrite=True)
         files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
-        if assured.audit is not None:
-            verdict.save(assured.audit, folder)
-    return AssuredRun(stored, assured.assurance, assured.audit)
+        audit = assured.audit
+        if audit is not None:
+            audit = replace(audit, next_steps=_next_steps(prepared, stored, audit, chosen))
+            verdict.save(audit, folder)
+    return AssuredRun(stored, assured.assurance, audit)
+
+
+def _next_steps(
+    prepared: PreparedRequest, stored: ForgetRun, audit: Audit, chosen: AssureOptions
+) -> tuple[str, ...]:
+    """Return what to do after the final audit, with what the assurance was asked for."""
+    original = prepared.options.original.run
+    assert original is not None  # Models that were trained elsewhere are refused.
+    limits = asdict(chosen.limits)
+    asked = AuditOptions(chosen.tier, chosen.models, planted=chosen.planted, **limits)
+    return next_steps(stored.run, stored.folder, audit, asked, original)
 
 
 def _candidates(prepared: PreparedRequest) -> list[Candidate]:

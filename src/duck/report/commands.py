@@ -4,9 +4,15 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from duck.audits.next_step import audit_command, audit_obstacle
-from duck.audits.verdict import NO_VERDICT, Tier
-from duck.data import DATASETS, SMALL_IMAGES
+from duck.audits.next_step import (
+    audit_command,
+    audit_obstacle,
+    can_have_pool,
+    data_flags,
+    pixel_flags,
+)
+from duck.audits.options import AuditOptions
+from duck.audits.verdict import DEFAULT_MODELS, NO_VERDICT, Tier
 from duck.experiment import to_toml
 from duck.printable import path_from_here
 from duck.report.records import StoredRun
@@ -23,15 +29,18 @@ def suggested_audit(stored: StoredRun) -> str:
     """
     audit = stored.audit
     tier: Tier = "oracle"
-    models = 0 if audit is None else audit.models
+    models = DEFAULT_MODELS if audit is None else max(audit.models, DEFAULT_MODELS)
     if audit is None:
         if audit_obstacle(stored.run.samples):
             return ""
     elif audit.verdict != NO_VERDICT or audit.powered is False or audit.tier == "full":
         return ""
     elif audit.tier == "oracle":
+        if not can_have_pool(stored.run):
+            return ""
         tier = "full"
-    return audit_command(stored.run, path_from_here(stored.folder), tier, models=models)
+    options = AuditOptions(tier, models)
+    return audit_command(stored.run, path_from_here(stored.folder), options)
 
 
 def experiment_toml(stored: StoredRun) -> str:
@@ -59,7 +68,7 @@ def reproduce_commands(stored: StoredRun) -> list[str]:
     if training.weights:
         # The model was trained elsewhere.
         model = ["--model", training.model, "--weights", "WEIGHTS"]
-        data = [*_data_flags(stored), *_pixel_flags(stored)]
+        data = [*_data_flags(stored), *pixel_flags(stored.run)]
         if "--data" not in data:
             data = ["--data", training.data, *data]
         return [_command("forget", *model, *data, *forget)]
@@ -68,26 +77,7 @@ def reproduce_commands(stored: StoredRun) -> list[str]:
 
 
 def _data_flags(stored: StoredRun) -> list[str]:
-    data = stored.run.experiment.training.data
-    source = stored.run.source
-    if data not in DATASETS:
-        place = place_of(stored.folder, source.get("data") or data)
-        return ["--data", path_from_here(place)]
-    root = source.get("root")
-    if root and data not in SMALL_IMAGES:
-        return ["--root", path_from_here(place_of(stored.folder, root))]
-    return []
-
-
-def _pixel_flags(stored: StoredRun) -> list[str]:
-    """Return the image size and normalisation that a model from elsewhere was trained with."""
-    training = stored.run.experiment.training
-    size = [training.image_size] if training.image_size else []
-    flags: list[str] = []
-    for flag, values in {"image-size": size, "mean": training.mean, "std": training.std}.items():
-        if values:
-            flags += [f"--{flag}", *map(str, values)]
-    return flags
+    return data_flags(stored.run, stored.folder, path_from_here)
 
 
 def _command(*words: str) -> str:

@@ -17,7 +17,8 @@ from duck.analysis import bias, study
 from duck.analysis.study import Analysis, ShapImage
 from duck.assurance import Assurance
 from duck.audits import verdict
-from duck.audits.next_step import audit_command_here
+from duck.audits.next_step import audit_command
+from duck.audits.options import AuditOptions
 from duck.audits.stored import strongest_audit
 from duck.audits.verdict import Audit, RocCurve
 from duck.errors import BadInput, DuckError
@@ -273,7 +274,7 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
             return None
 
     audits = [
-        read_file(verdict.file_of(tier), Audit, audit_command_here(run, folder, tier))
+        read_file(verdict.file_of(tier), Audit, audit_command(run, str(folder), AuditOptions(tier)))
         for tier in verdict.TIERS
     ]
     analyse = shlex.join(["duck", "analyse", str(folder)])

@@ -1,0 +1,100 @@
+"""What to do after an audit of models in memory: complete Python calls."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from duck.audits.next_step import (
+    ASSURANCE_OPTIONS,
+    ASSURED,
+    COMPARE,
+    FOR_ONE_SAMPLE,
+    MORE_MODELS,
+    NEVER_SEEN,
+    NOTHING_LEFT,
+    ONE_SAMPLE,
+    OTHER_METHODS,
+    RETRAINED,
+    TOO_HARD,
+    is_pushed_away,
+)
+from duck.audits.options import AuditOptions
+from duck.audits.verdict import DEFAULT_MODELS, FORGOTTEN, NOT_FORGOTTEN, Audit
+
+
+@dataclass(frozen=True)
+class PythonNames:
+    """What the arguments are called in a suggested Python call."""
+
+    audited: str
+    """The first arguments of duck.audit, with the retrained models that it was given."""
+    repeated: str
+    """The first arguments of duck.forget, for the same request."""
+    method: str = ""
+    """The method that ran; "" where it is not known."""
+    softer: str = ""
+    """The argument for a method that forgets less hard; "" where none is known."""
+    retraining: str = "new_model=new_model, recipe=recipe"
+    """The arguments for retraining."""
+
+
+def next_calls(
+    audit: Audit, names: PythonNames, options: AuditOptions, samples: int
+) -> tuple[str, ...]:
+    """Return what to do after an audit in Python, a sentence with a call each.
+
+    options   what the audit was asked for
+    samples   the number of forget samples
+    """
+    is_retrained = names.method == RETRAINED
+    if audit.verdict == FORGOTTEN:
+        return (NOTHING_LEFT,)
+    if samples == 1 and is_retrained:
+        return (NEVER_SEEN,)
+    if samples == 1 or (audit.verdict == NOT_FORGOTTEN and not is_retrained):
+        return tuple(_forget_calls(audit, names, options, samples))
+    what, tier = COMPARE, "oracle"
+    if audit.tier != "quick":
+        what, tier = MORE_MODELS, audit.tier
+        options = replace(options, models=2 * max(audit.models, DEFAULT_MODELS // 2))
+    arguments = [names.audited, f'tier="{tier}"', *_arguments(options), names.retraining]
+    return (f"{what}: `duck.audit({', '.join(arguments)})`.",)
+
+
+def _forget_calls(
+    audit: Audit, names: PythonNames, options: AuditOptions, samples: int
+) -> list[str]:
+    """Return calls that repeat the request in another way."""
+    is_single = samples == 1
+    steps = [ONE_SAMPLE] if is_single else []
+    if is_pushed_away(audit):
+        call = f": `duck.forget({names.repeated}, {names.softer})`" if names.softer else ""
+        steps.append(f"{TOO_HARD}{call}.")
+    for method, what in (FOR_ONE_SAMPLE if is_single else OTHER_METHODS).items():
+        if method == names.method:
+            continue
+        argument = f'method="{method}"'
+        if method == ASSURED:
+            argument = f"assure={_python_assurance(audit, options, is_single)}"
+        steps.append(f"{what}: `duck.forget({names.repeated}, {argument}, {names.retraining})`.")
+    return steps
+
+
+def _python_assurance(audit: Audit, options: AuditOptions, is_single: bool) -> str:
+    """Return the argument for an assured run in Python."""
+    # Of one sample only the quick tier accepts another model than a retrained one.
+    tier = f'"{"quick" if is_single else options.tier}"'
+    models = max(audit.models, options.models, DEFAULT_MODELS)
+    arguments = _arguments(replace(options, models=models), "models", "planted")
+    limits = _arguments(options, "margin", "max_advantage", "max_epsilon")
+    if limits:
+        arguments.append(f"limits=duck.Limits({', '.join(limits)})")
+    return f"duck.AssureOptions({', '.join([tier, *arguments])})" if arguments else tier
+
+
+def _arguments(options: AuditOptions, *names: str) -> list[str]:
+    """Return these options as arguments, by default those of duck.audit that are not objects."""
+    chosen = names or (*ASSURANCE_OPTIONS, "pool", "pool_models")
+    return [
+        f"{name}={(str(value) if isinstance(value, Path) else value)!r}"
+        for name, value in options.changed(*chosen).items()
+    ]
