@@ -16,6 +16,8 @@ from duck import cli
 from duck.experiment import to_dict
 from duck.methods.presets import preset
 from duck.pools import build
+from duck.pools.files import ModelInfo
+from duck.pools.plan import Job
 from duck.pools.reader import Pool, State
 from tests.audits.pools import all_logits
 from tests.cli.commands import split
@@ -103,10 +105,10 @@ def test_ctrl_c_keeps_the_models_that_ended(
 ) -> None:
     real = build.Trainer.__call__
 
-    def interrupted(self: build.Trainer, group: build.Group) -> build.TrainedModels:
-        if group[0].number == 2:
+    def interrupted(self: build.Trainer, job: Job) -> tuple[Job, ModelInfo]:
+        if job.number == 2:
             os.kill(os.getpid(), signal.SIGINT)
-        return real(self, group)
+        return real(self, job)
 
     with monkeypatch.context() as patch:
         patch.setattr(build.Trainer, "__call__", interrupted)

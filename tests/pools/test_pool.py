@@ -278,18 +278,9 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
 
 
 @pytest.mark.slow
-def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
+def test_workers_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
     assert build(tmp_path / "workers", plan(), 4, engine=ProcessEngine(2)) == (6, 0, 0)
     assert same(Pool(tmp_path / "workers"), whole)
-    stacked = pool(tmp_path / "stacked", plan(), 4, stack=2)
-    for state in ("before", "oracle"):
-        np.testing.assert_allclose(
-            stacked.stack(state).margins, whole.stack(state).margins, rtol=1e-3, atol=1e-3
-        )
-    # A group that a kill cut in two is trained again as a group: the same bits.
-    find(tmp_path / "stacked").path(Job("model", 1)).unlink()
-    assert build(tmp_path / "stacked", plan(), 4, stack=2) == (1, 5, 0)
-    assert same(Pool(tmp_path / "stacked"), stacked)
 
 
 def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
@@ -298,7 +289,7 @@ def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
     cpu = torch.device("cpu")
     trainer = Trainer(what, toy_data(), find(tmp_path / "p"), cpu, compiled=False)
     with pytest.raises(DuckError, match="no_such_module"):
-        list(ProcessEngine(1)(trainer, [(Job("model", 0),)], lambda _: True))
+        list(ProcessEngine(1)(trainer, [Job("model", 0)], lambda _: True))
     with pytest.raises(BadInput, match="no finished model yet"):
         Pool(tmp_path / "p")
 

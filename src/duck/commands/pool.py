@@ -53,8 +53,6 @@ class PoolOptions:
     or the settings of --run."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
-    stack: int = 1
-    """Models that a worker trains at once, with stacked weights."""
     share: str | None = None
     """K/N: only the K-th of N equal parts, one for each of N machines; slurm: the part of this task
     of a Slurm array job. Default: slurm in an array job, else all."""
@@ -138,7 +136,6 @@ def make_pool(
         options.models,
         device=device,
         compiled=plan.experiment.training.recipe.compile,
-        stack=options.stack,
         engine=engine,
         share=share,
         limit=limit,
