@@ -92,6 +92,26 @@ def test_compare_reuses_the_original_and_the_preparation(
         assert record(str(made))[field] == record("runs/first")[field]
 
 
+@pytest.mark.parametrize("command", ["forget", "compare", "tune"])
+def test_the_store_is_beside_the_run_that_is_written_or_beside_the_original(
+    command: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("runs").rename("others")
+    words = ["--run", "others/first", "--classes", "5"]
+    more = {
+        "forget": ["--method", "ssd", "--out", "forgotten/ssd"],
+        "compare": ["--methods", "ssd"],
+        "tune": ["--budget", "1"],
+    }
+    method = ["ssd"] if command == "tune" else []
+    duck(capsys, command, *method, *words, *more[command])
+    assert Path("forgotten/.artifacts/preparations").exists() == (command == "forget")
+    assert Path("others/.artifacts/retrained").exists() == (command == "tune")
+    # `duck compare` reuses the preparation that is there.
+    assert len(list(Path("others/.artifacts/preparations").iterdir())) == 1
+    assert not Path("runs").exists()
+
+
 def test_bench_reuses_the_original_and_the_preparation(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -212,7 +212,7 @@ def test_a_method_in_place_of_that_of_a_config_has_its_own_preset(
         != preset("scrub", "digits", "samples", 1472)
     )
     message = duck(capsys, "forget", *run, "--config", str(file), "--preset", "paper", code=2)
-    assert "--config has every setting of its method" in message
+    assert "leave --preset and --presets out" in message
 
 
 def test_a_file_of_presets_that_is_not_about_the_run_is_refused(

@@ -54,7 +54,7 @@ def test_make_show_add_and_merge(tmp_path: Path, capsys: pytest.CaptureFixture[s
     )
     assert printed["samples"] == {"candidate": 140, "holdout": 168, "retain": 1332, "test": 157}
     assert 0.2 < printed["accuracy"]["before"]["train"]["mean"] <= 1
-    assert "0 of 3 models are there; 3 left" in err
+    assert "0 of 3 are there" in err
     assert "[1/3] model 0" in err
     assert "2 left, expected end" in err
     duck(capsys, *REQUEST, "--models", "4", "--share", "2/2", "--out", second)
@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_the_models_that_ended(
     with monkeypatch.context() as patch:
         patch.setattr(build.Trainer, "__call__", interrupted)
         _, err = duck(capsys, *QUICK, "--models", "4", "--out", str(tmp_path / "p"), code=130)
-    assert "Interrupted: the models that ended are stored" in err
+    assert "Finished models are stored" in err
     assert sorted(path.name for path in (tmp_path / "p").iterdir()) == [
         "model-0000.safetensors", "model-0001.safetensors", "pool.json", "samples.npz",
     ]  # fmt: skip

@@ -12,13 +12,14 @@ from safetensors.numpy import load_file, save_file
 from torch._dynamo.utils import counters
 
 from duck.audits.scores import margins
+from duck.display import JobProgress
 from duck.engines import ProcessEngine
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.pools import build as build_module
 from duck.pools import plan as planning
-from duck.pools.build import Progress, Trainer
-from duck.pools.files import find, merge
+from duck.pools.build import Trainer
+from duck.pools.files import ModelInfo, find, merge
 from duck.pools.plan import Job, Part, Samples, make_layout
 from duck.pools.reader import Pool, State, mismatch
 from duck.runtime import seeded
@@ -182,7 +183,7 @@ def test_a_shadow_pool_has_models_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_more_models_train_only_the_rest(tmp_path: Path, whole: Pool) -> None:
-    news: list[Progress] = []
+    news: list[JobProgress[ModelInfo]] = []
     assert build(tmp_path / "p", plan(), 2, news.append) == (3, 0, 0)
     written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "p").iterdir()}
     assert build(tmp_path / "p", plan(), 4, news.append) == (3, 3, 0)
@@ -219,9 +220,9 @@ def test_a_model_is_trained_with_one_thread(tmp_path: Path) -> None:
 
 
 def test_a_model_that_another_process_made_meanwhile_is_reused(tmp_path: Path) -> None:
-    news: list[Progress] = []
+    news: list[JobProgress[ModelInfo]] = []
 
-    def hear(one: Progress) -> None:
+    def hear(one: JobProgress[ModelInfo]) -> None:
         news.append(one)
         if len(news) == 1:
             build(tmp_path / "p", plan(), 2)
@@ -517,7 +518,7 @@ def test_the_time_limit_begins_nothing_that_would_not_fit(tmp_path: Path) -> Non
             job, {"members": files.read(job, "members")}, replace(files.info(job), seconds=1000.0)
         )
     assert build(tmp_path / "p", plan(), 4, limit=900) == (0, 3, 3)
-    news: list[Progress] = []
+    news: list[JobProgress[ModelInfo]] = []
     assert build(tmp_path / "p", plan(), 4, news.append, limit=1100) == (3, 3, 0)
     assert news[0].seconds_left == 3000
 

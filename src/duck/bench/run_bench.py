@@ -3,29 +3,26 @@
 import shlex
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from duck.analysis.attribution import require_captum
 from duck.artifacts import default_root
 from duck.bench.attacks import attacker
-from duck.bench.executor import Progress, RunCounts, check_requests, execute, plan
+from duck.bench.executor import RunCounts, check_requests, execute, plan
 from duck.bench.grids import Grid, Only, facts_of, find_grid, parse_only, rehearsal
-from duck.bench.results import Results
+from duck.bench.results import Result, Results
 from duck.bench.runner import Runner
 from duck.bench.tables import Table, make_table
 from duck.checks import check_model_code
 from duck.data import load
-from duck.display import Display
+from duck.display import Display, JobProgress
 from duck.engines import INLINE, Engine
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.methods.base import METHODS
 from duck.registry import suggest
 from duck.runtime import device_name, pick_device
 from duck.types import Data
-
-ShowJobs = Callable[[int], AbstractContextManager[Callable[[Progress], None]]]
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,11 @@ def run_grid(
     *,
     engine: Engine = INLINE,
     display: Display | None = None,
-    show_jobs: ShowJobs = lambda total: nullcontext(lambda state: None),
+    report: Callable[[JobProgress[Result]], None] = lambda _: None,
 ) -> GridRun:
     """Execute the missing runs of a grid and append their results, as `duck bench` does.
 
-    results     the results of the folder, if they were read before
-    show_jobs   called with the number of runs; its context gives a progress callback
+    results   the results of the folder, if they were read before
     """
     started_at = time.monotonic()
     results = results or Results(options.results_folder)
@@ -154,17 +150,16 @@ def run_grid(
         # Reading the data counts, too.
         limit = 60 * options.limit_minutes - (time.monotonic() - started_at)
     try:
-        with show_jobs(len(missing.jobs)) as report:
-            counts = execute(
-                missing.jobs,
-                runner,
-                results,
-                grid.name,
-                device=device_name(device),
-                engine=engine,
-                limit=limit,
-                report=report,
-            )
+        counts = execute(
+            missing.jobs,
+            runner,
+            results,
+            grid.name,
+            device=device_name(device),
+            engine=engine,
+            limit=limit,
+            report=report,
+        )
     except KeyboardInterrupt:
         # Read again: the interruption may have come between storing a result and counting it.
         lines = Results(results.folder).lines

@@ -1,7 +1,6 @@
 """duck bench: run a grid of experiments, print its table, or list what is missing."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
@@ -10,16 +9,16 @@ import tyro
 from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
 from duck.bench.claims import render_claims
 from duck.bench.columns import COLUMNS, Column
-from duck.bench.executor import Progress
 from duck.bench.formats import Format, render
 from duck.bench.grids import Grid, built_in
 from duck.bench.results import Result
 from duck.bench.run_bench import GridRun
 from duck.bench.status import render_status
-from duck.cli.console import CONSOLE, emit, format_left, job_bar, say
+from duck.cli.console import CONSOLE, emit, job_bar, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags
 from duck.cli.parsing import parse
+from duck.display import JobProgress
 from duck.errors import BadInput
 from duck.printable import counted
 
@@ -81,14 +80,16 @@ def main(argv: list[str]) -> int:
         _warn_without_results(results)
         _print_table(args, results)
         return DONE
-    run = run_grid(
-        args.grids[0],
-        args.bench,
-        results,
-        engine=args.engine.create(),
-        display=CONSOLE,
-        show_jobs=_progress,
-    )
+    engine = args.engine.create()
+    with job_bar("bench") as bar:
+        run = run_grid(
+            args.grids[0],
+            args.bench,
+            results,
+            engine=engine,
+            display=CONSOLE,
+            report=lambda state: bar(state, _ending(state)),
+        )
     if run.is_interrupted:
         ended = f"{counted(run.counts.ran, 'run')} ended"
         say(f"Interrupted: {ended}, {run.counts.left} are left. Rerun the same command to resume.")
@@ -186,24 +187,11 @@ def _print_counts(args: BenchFlags, run: GridRun) -> None:
         say(f"`duck bench --table {args.grids[0]} --out {args.bench.out}` prints the table.")
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
-    """Show a bar, and a line for each run that ended."""
-    with job_bar("", total) as bar:
-
-        def report(state: Progress) -> None:
-            left = format_left(state.left, state.seconds_left)
-            if state.line is None:
-                bar(left=left, description=str(state.job))
-            else:
-                bar(left=left, completed=state.done)
-                say(f"[{state.done}/{total}] {state.job}: {_ending(state.line)}; {left}")
-
-        yield report
-
-
-def _ending(line: Result) -> str:
-    """Return the error of a run, or its most important score and its time."""
+def _ending(state: JobProgress[Result]) -> str:
+    """Return the error of a run that ended, or its most important score and its time."""
+    line = state.result
+    if line is None:
+        return ""
     if line.failed:
         return f"failed: {line.error}"
     score, column = next(iter(COLUMNS[line.measurement_name].items()))

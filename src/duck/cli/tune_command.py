@@ -9,7 +9,7 @@ from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.parsing import parse
-from duck.commands.tune import Search, TuneOptions, run_search
+from duck.commands.tune import Search, TuneOptions, tune_method
 from duck.tuning import Objective, Trial, at_edge
 
 SCORE_COLUMNS: dict[Objective, str] = {
@@ -35,9 +35,8 @@ class TuneFlags(inputs.SharedFlags):
 
 
 def main(argv: list[str]) -> int:
-    default = TuneFlags(*inputs.default_flags(argv), method=tyro.MISSING)
-    args = parse(TuneFlags, argv, "tune", default)
-    search = run_search(
+    args = parse(TuneFlags, argv, "tune")
+    search = tune_method(
         args.method, args.forget_options(), args.tune, args.engine.create(), CONSOLE
     )
     if not search.is_complete:

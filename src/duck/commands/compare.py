@@ -11,11 +11,9 @@ from duck.commands.forget import ForgetOptions, PreparedRequest, apply_request, 
 from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
 from duck.commands.train import TrainOptions, train_on
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress
-from duck.data import SMALL_IMAGES
 from duck.display import Display
 from duck.engines import INLINE, Engine
 from duck.methods.base import Method
-from duck.methods.presets import default_recipe
 from duck.preparation import Preparations
 from duck.runtime import pick_device
 from duck.types import Data
@@ -49,7 +47,7 @@ class Comparison:
         return sorted(self.compared, key=lambda row: order.index(row.name))
 
 
-def run_comparison(
+def compare_methods(
     forget: ForgetOptions,
     options: CompareOptions,
     engine: Engine = INLINE,
@@ -93,6 +91,7 @@ def _run(comparison: Comparison, options: CompareOptions, engine: Engine, displa
     """Run the methods; each outcome is stored as it ends."""
     prepared, out = comparison.prepared, comparison.prepared.options.output.out
     total = len(comparison.methods)
+    root = default_root(out / "run" if out else None, prepared.options.original.run)
     with display.progress("compare") as progress:
         compared = compare(
             prepared.original,
@@ -100,7 +99,7 @@ def _run(comparison: Comparison, options: CompareOptions, engine: Engine, displa
             comparison.methods,
             # A stored run has the curves of each epoch; a table alone needs none.
             watch=ignore_progress if out else None,
-            preparations=Preparations(ArtifactStore(default_root())),
+            preparations=Preparations(ArtifactStore(root)),
             max_accuracy_loss=options.max_accuracy_loss,
             engine=engine,
         )
@@ -133,7 +132,5 @@ def original_or_trained(
     if original.run or original.model:
         original.check()
         return original
-    recipe = default_recipe(data.name, len(data.train), data.augment)
-    name = "convnet" if data.name in SMALL_IMAGES else "resnet18"
-    options = TrainOptions(source, name, recipe, output=RunOptions(seed=seed))
+    options = TrainOptions(source, output=RunOptions(seed=seed))
     return replace(original, run=train_on(data, options, device, display))

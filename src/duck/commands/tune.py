@@ -128,7 +128,7 @@ class Search:
         write_text(self.file, f"{FILE_MARK} {note}\n{tomli_w.dumps(tables)}")
 
 
-def run_search(
+def tune_method(
     name: str,
     forget: ForgetOptions,
     options: TuneOptions,
@@ -171,7 +171,7 @@ def run_search(
     model = original.load(training, on_device, device)
     retrained = None
     if options.objective != "aus":
-        store = ArtifactStore(default_root())
+        store = ArtifactStore(default_root(original.run))
         retrainings = [
             Retraining(scenario, model, new_model, training.recipe, training, store)
             for scenario in scenarios

@@ -17,7 +17,7 @@ from torch import nn
 
 from duck.audits.scores import Flags, margins
 from duck.checks import check_settings
-from duck.display import Display
+from duck.display import Display, JobProgress
 from duck.engines import INLINE, Engine, create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
@@ -35,18 +35,6 @@ from duck.types import Data, Recipe
 
 Arrays = dict[str, npt.NDArray[Any]]
 Accuracy = dict[str, float | None]
-
-
-class Progress(NamedTuple):
-    """How far a build is: at its start, and after each model."""
-
-    done: int
-    left: int
-    seconds_left: float | None
-    """None where no model has been timed yet."""
-    job: Job | None = None
-    """The model that was just trained."""
-    info: ModelInfo | None = None
 
 
 class BuildCounts(NamedTuple):
@@ -72,7 +60,7 @@ def build_pool(
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
     new_model: Callable[[], nn.Module] | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[JobProgress[ModelInfo]], None] = lambda _: None,
 ) -> BuildCounts:
     """Train the missing models of a pool (and, for requests, half as many oracles).
 
@@ -104,7 +92,7 @@ def build_pool(
         if seconds:
             busy_workers = max(1, min(engine.workers, len(missing)))
             left = len(missing) * statistics.median(seconds) / busy_workers
-        report(Progress(len(jobs) - len(missing), len(missing), left, job, info))
+        report(JobProgress(len(jobs) - len(missing), len(missing), left, job, info))
 
     report_progress()
     for job, info in engine(trainer, list(missing), start) if missing else ():
