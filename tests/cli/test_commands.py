@@ -103,6 +103,15 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     ) == (2, 1, 1.4, 64)
 
 
+@pytest.mark.parametrize("method", [[], ["--method", "scrub"]])
+def test_a_setting_of_another_method_is_refused_with_the_methods_that_have_it(
+    method: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["forget", "--run", "x", "--classes", "3", *method]
+    assert "of warm-restart:" in duck(capsys, *words, "--shrink", "0.5", code=2)
+    assert ", duck-soft" in duck(capsys, *words, "--lambda-retain", "2", code=2)
+
+
 class Stopped(Exception):
     """In the place of the work."""
 

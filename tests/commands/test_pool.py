@@ -68,13 +68,13 @@ def test_a_call_makes_the_part_of_a_slurm_task_and_says_so(
     display = Display(message=messages.append)
     request = ForgetClasses(["3"])
     source = DataOptions("digits")
-    options = PoolOptions(tmp_path / "pool", source, models=4, method="neg-grad", device="cpu")
+    options = PoolOptions(tmp_path / "pool", models=4, method="neg-grad", device="cpu")
     set_slurm(monkeypatch, ID=2, COUNT=2, MIN=1)
-    counts = make_pool(options, request, recipe=RECIPE, display=display)
+    counts = make_pool(options, source, request, recipe=RECIPE, display=display)
     assert counts == (3, 0, 0)
     assert len(messages) == 1
     set_slurm(monkeypatch)
-    assert make_pool(options, request, recipe=RECIPE, display=display) == (3, 3, 0)
+    assert make_pool(options, source, request, recipe=RECIPE, display=display) == (3, 3, 0)
     assert len(messages) == 1
     pool = Pool(tmp_path / "pool")
     assert (pool.design, len(pool)) == ("request", 4)

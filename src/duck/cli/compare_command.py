@@ -21,9 +21,9 @@ class CompareFlags(inputs.SharedFlags):
     """Run many methods on one scenario and print one table: scores, gaps to Retrained, seconds.
 
     The model is --run RUN, or your own as for `duck forget`. With neither, a model is trained on
-    --data first. With --out, each unlearned model is stored as a run below that folder as it ends,
-    with its accuracies after each epoch. --engine and --workers run several methods at the same
-    time. Exit code 1 if every method failed or lost too much accuracy.
+    the data first. With --out, each unlearned model is stored as a run below that folder as it
+    ends, with its accuracies after each epoch. --engine and --workers run several methods at the
+    same time. Exit code 1 if every method failed or lost too much accuracy.
     """
 
     compare: CompareOptions = field(default_factory=CompareOptions)

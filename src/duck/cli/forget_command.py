@@ -88,16 +88,16 @@ class NoSettings:
 class ForgetFlags:
     """Make a model forget whole classes, a random fraction, or chosen samples.
 
-    The model is a stored run (--run), or your own: --model package.module:function --weights FILE
-    --data IMAGES. It can be the run of an earlier request: what that forgot stays out of the retain
-    set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE with one
-    id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, the model knows
-    what an earlier request was to forget, or no method passed --assure within its budget. Below are
-    the settings of the chosen --method, with its preset for these data. --config takes them from a
-    file.
+    The model is a stored run (--run), or your own (--model package.module:function --weights FILE
+    and --data IMAGES). It can be the run of an earlier request: what that forgot stays out of the
+    retain set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE
+    with one id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, the model
+    knows what an earlier request was to forget, or no method passed --assure within its budget. At
+    the end are the settings of the chosen --method, with its preset for these data. A file for
+    --config has them, too.
 
-    --assure oracle tries methods from the cheapest on, audits each, and ends with a model that
-    passes or with the retrained one.
+    With --assure oracle, methods are tried from the cheapest on and audited. The result is a model
+    that passes, or the retrained one.
     """
 
     source: DataOptions
@@ -106,7 +106,6 @@ class ForgetFlags:
     request: inputs.RequestFlags
     assurance: AssureFlags
     settings: Any
-    """The settings of the method, a dataclass."""
     method: str = AUTO
     """A name from `duck list methods`, or auto: the method that fits the request."""
     preset: Preset = "tuned"
@@ -130,16 +129,16 @@ def main(argv: list[str]) -> int:
     if given.get("--config") and config.method is None:
         raise BadInput(f"{given['--config']} is the experiment of a training: it has no method.")
     own_method = None if given.get("--method") else config.method
-    shown = own_method or _method_for_help(given)
-    _check_settings(given, shown)
+    name = METHODS.name_of(own_method) if own_method else given.get("--method") or AUTO
+    _check_settings(given, name)
     default = ForgetFlags(
         DataOptions(),
         inputs.RunFlags(seed=config.seed),
         OriginalOptions(head=config.head),
         inputs.RequestFlags(protocol=config.protocol),
         AssureFlags(),
-        shown or NoSettings(),
-        METHODS.name_of(shown) if shown else AUTO,
+        own_method or _settings_for_help(name, given),
+        name,
     )
     args = parse(ForgetFlags, argv, "forget", default)
     options = ForgetOptions(
@@ -164,14 +163,10 @@ def main(argv: list[str]) -> int:
     return _print_run(forgotten, args.output.json) if forgotten.is_first else DONE
 
 
-def _method_for_help(given: GivenFlags) -> Method | None:
-    """Return the method with the settings that the help shows: the preset, as far as it is known.
-
-    None: the method is chosen when the data are read.
-    """
-    name = given.get("--method") or AUTO
+def _settings_for_help(name: str, given: GivenFlags) -> Method | NoSettings:
+    """Return the settings that the help shows: the preset, as far as it is known without data."""
     if name == AUTO:
-        return None
+        return NoSettings()
     kind = "class" if given.get("--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
@@ -196,19 +191,16 @@ def _known_data(given: GivenFlags) -> tuple[str, int | None]:
     return run.experiment.training.data, run.samples.get("train") or parts or None
 
 
-def _check_settings(given: GivenFlags, method: Method | None) -> None:
+def _check_settings(given: GivenFlags, method: str) -> None:
     """Raise an error for settings of other methods than the chosen one."""
+    settings = {name: {setting.name for setting in fields(METHODS[name])} for name in METHODS}  # type: ignore[arg-type]
     for flag in given:
-        name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
-        owners = [owner for owner in METHODS if name in _settings(METHODS[owner])]
-        if owners and (method is None or name not in _settings(method)):
+        setting = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        owners = [name for name, own in settings.items() if setting in own]
+        if owners and method not in owners:
             raise BadInput(
-                f"{flag} is a setting of {', '.join(owners)}: choose one of them with --method."
+                f"{flag} is a setting of {', '.join(owners)}: name the method with --method."
             )
-
-
-def _settings(method: Method | type[Method]) -> set[str]:
-    return {setting.name for setting in fields(method)}  # type: ignore[arg-type]
 
 
 def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:

@@ -47,9 +47,9 @@ def _format_help(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 
 def _format_field(field: StructFieldSpec) -> StructFieldSpec:
-    def helptext() -> str:
+    def helptext() -> str | None:
         text = field.helptext() if callable(field.helptext) else field.helptext
-        return " ".join((text or "").split())
+        return " ".join(text.split()) if text else None
 
     annotated: Any = Annotated[field.type, SHOW_DEFAULT]
     return dataclasses.replace(field, type=annotated, helptext=helptext)

@@ -11,6 +11,7 @@ from duck.cli.console import CONSOLE, emit, job_bar, percent, print_table, say, 
 from duck.cli.exit_codes import DONE
 from duck.cli.inputs import EngineFlags, RequestFlags, recipe_for_help
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
+from duck.commands.options import DataOptions
 from duck.commands.pool import PoolOptions, make_pool
 from duck.display import JobProgress
 from duck.pools.build import BuildCounts, suitable_workers
@@ -24,8 +25,8 @@ from duck.types import Recipe
 class PoolFlags:
     """Train the models that attacks compare with, and store their outputs (not the models).
 
-    Without a request: shadow models on random halves of the training data. With --classes,
-    --fraction or --ids, or --run of an unlearning: models on all data but the candidates plus a
+    Without a request: shadow models on random halves of the training data. With a request (--ids,
+    for example), or --run of an unlearning: models on all data but the candidates plus a
     random half of these, which --method then unlearns; and half as many oracles on all data but the
     candidates. Models in --out stay: after a kill, Ctrl-C or --limit-minutes the same command
     resumes; more --models adds to them. Recipe flags set how the models are trained. On a GPU they
@@ -36,6 +37,7 @@ class PoolFlags:
     duck pool show A: prints the content of a pool.
     """
 
+    source: DataOptions
     request: RequestFlags
     recipe: Recipe
     pool: PoolOptions
@@ -83,6 +85,7 @@ def main(argv: list[str]) -> int:
     with job_bar("pool") as bar:
         counts = make_pool(
             args.pool,
+            args.source,
             args.request.read_optional(),
             args.request.protocol,
             given_values(args.recipe, given),
@@ -98,10 +101,10 @@ def _default(given: GivenFlags) -> PoolFlags:
     """Return the flags with the protocol and recipe of --run, else with those for the data."""
     pool = PoolOptions(tyro.MISSING)
     if not given.get("--run"):
-        return PoolFlags(RequestFlags(), recipe_for_help(given), pool)
+        return PoolFlags(DataOptions(), RequestFlags(), recipe_for_help(given), pool)
     experiment = runs.load(Path(given["--run"])).experiment
     request = RequestFlags(protocol=experiment.protocol)
-    return PoolFlags(request, experiment.training.recipe, pool)
+    return PoolFlags(DataOptions(), request, experiment.training.recipe, pool)
 
 
 def _ending(state: JobProgress[ModelInfo]) -> str:

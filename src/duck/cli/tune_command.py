@@ -25,8 +25,8 @@ class TuneFlags(inputs.SharedFlags):
 
     Test data are not used. Every trial is printed; the first is the preset of --start. A range is
     widened if the best value lies at its edge. With --each or --draws, --engine and --workers run
-    the scenarios of a trial at the same time; the trials stay the same. Use the file with
-    --presets in forget and compare.
+    the scenarios of a trial at the same time; the trials stay the same. Use the file in forget and
+    compare, with --presets.
     """
 
     method: Annotated[str, tyro.conf.Positional]

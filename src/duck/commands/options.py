@@ -28,23 +28,23 @@ from duck.unlearning import surely_forgot
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Where the data are. What is not given is as in the record of the run, if there is one."""
+    """Where the data are: by default where a given run says."""
 
     data: str | None = None
     """digits, noisy-digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images,
-    or an .npz file. Default: the data of the run, else digits."""
+    or an .npz file. Default: the data of a given run, else digits."""
     root: Path | None = None
-    """Folder that holds the named data sets. Default: that of the run, else data."""
+    """Folder that holds the named data sets. Default: that of a given run, else data."""
     download: bool = False
     """Download a named data set that is missing, and check its SHA-256."""
     image_size: int | None = None
-    """Resize images to this many pixels a side. Default: as in the run, else unchanged."""
+    """Resize images to this many pixels a side. Default: as for a given run, else unchanged."""
     mean: tuple[float, ...] = ()
-    """Mean per channel, of pixels in 0..1, that your model was trained with. Default: as in the
-    run, else the mean of the data."""
+    """Mean per channel, of pixels in 0..1, that your model was trained with. Default: as
+    for a given run, else the mean of the data."""
     std: tuple[float, ...] = ()
-    """Standard deviation per channel, of pixels in 0..1. Default: as in the run, else that of the
-    data."""
+    """Standard deviation per channel, of pixels in 0..1. Default: as for a given run, else that
+    of the data."""
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ class PoolOptions:
 
     out: Path
     """Folder of the pool."""
-    source: DataOptions = field(default_factory=DataOptions)
     models: int = 32
     """Number of models; an even number."""
     run: Path | None = None
@@ -93,6 +92,7 @@ class PoolOptions:
 
 def make_pool(
     options: PoolOptions,
+    source: DataOptions | None = None,
     request: Request | None = None,
     protocol: Protocols = "holdout",
     recipe: Mapping[str, Any] | None = None,
@@ -103,6 +103,7 @@ def make_pool(
 ) -> BuildCounts:
     """Make a pool or resume it, as `duck pool` does.
 
+    source    None: the data of the run, else digits
     request   None: that of the run; without one the pool has shadow models
     recipe    changes to the recipe of the run, or to the default one
     """
@@ -115,7 +116,9 @@ def make_pool(
             f"Task {share[0]} of {share[1]} of a Slurm array: it trains this part of the pool. "
             "--share 1/1 trains all."
         )
-    source = options.source.completed(options.run) if options.run else options.source
+    source = source or DataOptions()
+    if options.run:
+        source = source.completed(options.run)
     with display.progress(f"reading {source.name}") as progress:
         data = source.load(not options.is_foreign, progress)
     if options.is_foreign and not recipe:
