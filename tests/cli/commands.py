@@ -48,7 +48,7 @@ def words_of(*parts: object) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Duck:
+class Runner:
     """Runs commands in this process and checks their exit codes. None: all but those of errors."""
 
     capsys: pytest.CaptureFixture[str]

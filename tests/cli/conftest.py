@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Duck
+from tests.cli.commands import Runner
 
 
 @pytest.fixture
@@ -15,6 +15,6 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def duck(capsys: pytest.CaptureFixture[str]) -> Duck:
+def duck(capsys: pytest.CaptureFixture[str]) -> Runner:
     """Runs commands in this process."""
-    return Duck(capsys)
+    return Runner(capsys)

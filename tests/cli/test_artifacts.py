@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from duck import cli
-from tests.cli.commands import Duck
+from tests.cli.commands import Runner
 
 STORE = Path("runs/.artifacts")
 GRID = """
@@ -68,7 +68,7 @@ def test_train_puts_its_model_into_the_store(here: Path) -> None:
     assert len(stored("preparations")) == 1
 
 
-def test_compare_reuses_the_original_and_the_preparation(here: Path, duck: Duck) -> None:
+def test_compare_reuses_the_original_and_the_preparation(here: Path, duck: Runner) -> None:
     before = stored("originals"), stored("preparations")
     (row,) = duck("compare", "--data", "digits", "--classes", "3", "--methods", "ssd")
     assert (stored("originals"), stored("preparations")) == before
@@ -85,7 +85,7 @@ def test_compare_reuses_the_original_and_the_preparation(here: Path, duck: Duck)
 
 @pytest.mark.parametrize("command", ["forget", "compare", "tune"])
 def test_the_store_is_beside_the_run_that_is_written_or_beside_the_original(
-    command: str, here: Path, duck: Duck
+    command: str, here: Path, duck: Runner
 ) -> None:
     Path("runs").rename("others")
     words = ["--run", "others/first", "--classes", "5"]
@@ -103,7 +103,7 @@ def test_the_store_is_beside_the_run_that_is_written_or_beside_the_original(
     assert not Path("runs").exists()
 
 
-def test_bench_reuses_the_original_and_the_preparation(here: Path, duck: Duck) -> None:
+def test_bench_reuses_the_original_and_the_preparation(here: Path, duck: Runner) -> None:
     Path("grid.toml").write_text(GRID)
     before = stored("originals"), stored("preparations")
     assert duck("bench", "grid.toml")["ran"] == 3
@@ -119,7 +119,7 @@ def test_bench_reuses_the_original_and_the_preparation(here: Path, duck: Duck) -
 
 @pytest.mark.slow
 def test_an_oracle_audit_reuses_the_original_and_the_retrained_models(
-    here: Path, duck: Duck
+    here: Path, duck: Runner
 ) -> None:
     shutil.rmtree("runs/first")
     before = stored("originals")
@@ -139,7 +139,7 @@ def test_an_oracle_audit_reuses_the_original_and_the_retrained_models(
     assert stored("originals") == before
 
 
-def test_train_reuses_what_bench_has_trained(workdir: Path, duck: Duck) -> None:
+def test_train_reuses_what_bench_has_trained(workdir: Path, duck: Runner) -> None:
     Path("grid.toml").write_text(SHORT_GRID)
     duck("bench", "grid.toml")
     before = stored("originals")
@@ -150,7 +150,7 @@ def test_train_reuses_what_bench_has_trained(workdir: Path, duck: Duck) -> None:
 
 
 def test_other_data_another_recipe_or_another_seed_is_another_original(
-    workdir: Path, duck: Duck
+    workdir: Path, duck: Runner
 ) -> None:
     changes: tuple[list[str], ...] = (
         [],
@@ -166,7 +166,7 @@ def test_other_data_another_recipe_or_another_seed_is_another_original(
 
 
 @pytest.mark.slow
-def test_overwriting_a_run_trains_again(here: Path, duck: Duck) -> None:
+def test_overwriting_a_run_trains_again(here: Path, duck: Runner) -> None:
     ((name, written),) = stored("originals").items()
     shutil.copytree("runs/first", "before")
     duck("train", "--data", "digits", "--out", "runs/first", "--overwrite")
@@ -175,7 +175,7 @@ def test_overwriting_a_run_trains_again(here: Path, duck: Duck) -> None:
     assert equal_weights(Path("before/model.safetensors"), Path("runs/first/model.safetensors"))
 
 
-def test_a_damaged_original_is_trained_again_with_the_same_weights(here: Path, duck: Duck) -> None:
+def test_a_damaged_original_is_trained_again(here: Path, duck: Runner) -> None:
     (file,) = (STORE / "originals").iterdir()
     file.write_bytes(file.read_bytes()[:-100])
     duck("train", "--data", "digits", "--out", "runs/again")
@@ -184,7 +184,7 @@ def test_a_damaged_original_is_trained_again_with_the_same_weights(here: Path, d
 
 
 def test_the_user_can_name_the_folder(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Duck
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     monkeypatch.setenv("DUCK_ARTIFACTS", str(workdir / "store"))
     duck("train", "--data", "digits", "--epochs", "1", "--out", "runs/one")

@@ -6,7 +6,7 @@ import pytest
 
 from duck import cli, runs
 from duck.scenarios import ForgetClasses
-from tests.cli.commands import Duck, words_of, write_images
+from tests.cli.commands import Runner, words_of, write_images
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def forgotten_classes(run: Path) -> list[str]:
     ],
 )
 def test_a_word_is_a_class_name_first(
-    numbered: Path, tmp_path: Path, duck: Duck, word: str, name: str, stored: str, shown: str
+    numbered: Path, tmp_path: Path, duck: Runner, word: str, name: str, stored: str, shown: str
 ) -> None:
     out = tmp_path / "run"
     run = ["--run", numbered / "original"]
@@ -48,7 +48,7 @@ def test_a_word_is_a_class_name_first(
     assert shown in duck.run("show", out).out
 
 
-def test_compare_and_debias_take_the_same_class(numbered: Path, tmp_path: Path, duck: Duck) -> None:
+def test_compare_and_debias_take_a_class_name(numbered: Path, tmp_path: Path, duck: Runner) -> None:
     words = "--classes 2 --methods neg-grad --max-accuracy-loss 1 --out"
     duck("compare --run", numbered / "original", words, tmp_path / "all")
     assert forgotten_classes(tmp_path / "all" / "neg-grad") == ["2"]
@@ -57,14 +57,14 @@ def test_compare_and_debias_take_the_same_class(numbered: Path, tmp_path: Path, 
     assert (printed["true"], printed["wrong"]) == ("1", "2")
 
 
-def test_tune_names_the_class_in_its_file(numbered: Path, tmp_path: Path, duck: Duck) -> None:
+def test_tune_names_the_class_in_its_file(numbered: Path, tmp_path: Path, duck: Runner) -> None:
     out = tmp_path / "found.toml"
     duck("tune finetune --run", numbered / "original", "--classes 1 --budget 1 --out", out)
     assert "class '1' (index 0)" in out.read_text()
 
 
 def test_a_config_says_index_or_name_by_its_type(
-    numbered: Path, tmp_path: Path, duck: Duck
+    numbered: Path, tmp_path: Path, duck: Runner
 ) -> None:
     first, file = tmp_path / "first", tmp_path / "experiment.toml"
     run = ["forget", "--run", numbered / "original"]
@@ -78,7 +78,7 @@ def test_a_config_says_index_or_name_by_its_type(
     assert runs.read_record(tmp_path / "name")["id"] == runs.read_record(first)["id"]
 
 
-def test_digits_are_stored_by_index_as_before(tmp_path: Path, duck: Duck) -> None:
+def test_digits_are_stored_by_index_as_before(tmp_path: Path, duck: Runner) -> None:
     """Their names equal their indices: the ids of stored runs stay."""
     original, out = tmp_path / "original", tmp_path / "run"
     duck("train --data digits --epochs 1 --out", original)

@@ -12,7 +12,7 @@ from torch import nn
 from duck import cli, files
 from duck.methods import NegGrad, Retrained
 from duck.methods.base import clone
-from tests.cli.commands import Duck, train_digits
+from tests.cli.commands import Runner, train_digits
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +22,12 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def stored_method(duck: Duck, run: str) -> Any:
+def stored_method(duck: Runner, run: str) -> Any:
     return duck("show", run)["experiment"]["method"]
 
 
 def test_compare_reports_the_scores_and_gaps_of_each_method(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     methods = "--methods retrained duck boundary-shrink --out kept"
     rows = duck("compare --run", original, "--fraction 0.1", methods)
@@ -57,7 +57,7 @@ TIMES = ("seconds", "prepare_seconds")
 
 @pytest.mark.slow
 def test_compare_prints_the_same_rows_with_several_workers(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     methods = ["retrained", "original", "duck", "neg-grad"]
     words = ["--run", original, "--classes", "3", "--device", "cpu", "--methods", *methods]
@@ -74,12 +74,12 @@ def test_compare_prints_the_same_rows_with_several_workers(
 @pytest.mark.parametrize("command", ["compare", "tune duck"])
 @pytest.mark.parametrize("flags", ["--engine inline --workers 2", "--address auto"])
 def test_flags_of_an_engine_that_does_not_take_them_are_refused(
-    command: str, flags: str, duck: Duck
+    command: str, flags: str, duck: Runner
 ) -> None:
     duck(command, "--data digits --classes 3", flags, code=2)
 
 
-def test_the_table_names_n_and_the_failures(original: Path, duck: Duck) -> None:
+def test_the_table_names_n_and_the_failures(original: Path, duck: Runner) -> None:
     words = "--fraction 0.1 --methods original boundary-expand"
     out = duck.run("compare --run", original, words).out
     assert out.startswith(
@@ -97,7 +97,7 @@ def _diverged(self: NegGrad, model: nn.Module, task: Any) -> nn.Module:
 
 
 def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
-    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Duck
+    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     monkeypatch.setattr(NegGrad, "__call__", _diverged)
     words = ["compare", "--run", original, "--fraction", "0.1", "--methods"]
@@ -111,7 +111,7 @@ def test_a_model_that_diverged_is_named_first_and_leaves_valid_json(
     assert sum(found[1]["notes"][0] in line for line in lines) == 1
 
 
-def test_tune_writes_a_preset_that_forget_takes(original: Path, workdir: Path, duck: Duck) -> None:
+def test_tune_writes_a_preset_for_forget(original: Path, workdir: Path, duck: Runner) -> None:
     tune = ["tune", "neg-grad", "--run", original, "--classes", "3", "--budget"]
     printed = duck(tune, "3")
     assert len(printed["trials"]) == 3
@@ -134,7 +134,7 @@ def test_tune_writes_a_preset_that_forget_takes(original: Path, workdir: Path, d
 
 @pytest.mark.slow
 def test_forget_runs_the_settings_that_tune_found_whatever_the_preset(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     """The search starts from `paper`; `tuned` of l1-sparse has another batch size and rate."""
     words = "--classes 3 --budget 1 --start paper --out l1.toml"
@@ -147,7 +147,7 @@ def test_forget_runs_the_settings_that_tune_found_whatever_the_preset(
         assert (ran["batch_size"], ran["epochs"]) == (256, 10)
 
 
-def test_tune_refuses_before_it_runs(workdir: Path, duck: Duck) -> None:
+def test_tune_refuses_before_it_runs(workdir: Path, duck: Runner) -> None:
     Path("taken.toml").touch()
     Path("file").touch()
     Path("folder").mkdir()
@@ -164,7 +164,7 @@ def test_tune_refuses_before_it_runs(workdir: Path, duck: Duck) -> None:
 
 
 def test_trials_before_an_interruption_are_stored(
-    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Duck
+    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     calls = iter(range(9))
     monkeypatch.setattr(
@@ -188,7 +188,7 @@ def _interrupted() -> None:
 
 
 def test_a_comparison_refuses_a_place_that_is_taken_before_it_runs(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     duck("compare --run", original, "--classes 3 --methods original --out kept")
     words = "--classes 4 --methods duck original --out kept"
@@ -196,7 +196,7 @@ def test_a_comparison_refuses_a_place_that_is_taken_before_it_runs(
     assert [path.name for path in Path("kept").iterdir()] == ["original"]
 
 
-def test_a_comparison_in_which_everything_failed_fails(original: Path, duck: Duck) -> None:
+def test_a_comparison_in_which_everything_failed_fails(original: Path, duck: Runner) -> None:
     words = ["compare", "--run", original, "--fraction", "0.1", "--methods"]
     duck.run(words, "erm-ktp boundary-shrink", code=1)
     duck(words, "erm-ktp boundary-shrink", code=1)
@@ -206,7 +206,7 @@ def test_a_comparison_in_which_everything_failed_fails(original: Path, duck: Duc
 
 
 @pytest.mark.slow
-def test_tune_takes_classes_one_at_a_time(original: Path, workdir: Path, duck: Duck) -> None:
+def test_tune_takes_classes_one_at_a_time(original: Path, workdir: Path, duck: Runner) -> None:
     words = ["tune", "neg-grad", "--run", original, "--budget", "1"]
     each = "--classes 3 8 --each --device cpu"
     both = duck(words, each, "--out both.toml")["trials"][0]
@@ -221,7 +221,7 @@ def test_tune_takes_classes_one_at_a_time(original: Path, workdir: Path, duck: D
 
 
 def test_a_retraining_of_a_model_from_elsewhere_notes_that_its_recipe_is_a_guess(
-    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Duck
+    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     monkeypatch.setattr(Retrained, "__call__", lambda self, model, task: _blank(task.new_model()))
     asked = "--classes 3 --max-accuracy-loss 1"  # a blank model is worth nothing
@@ -252,7 +252,7 @@ def _blank(model: nn.Module) -> nn.Module:
 
 @pytest.mark.slow
 def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     """The first trial is what forget runs by default, to the last setting."""
     out = duck.run("tune duck --run", original, "--classes 3 --budget 1 --out found.toml").out
@@ -266,7 +266,7 @@ def test_what_tune_finds_is_never_worse_on_holdout_than_going_without_its_file(
 
 @pytest.mark.slow
 def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     Path("found.toml").write_text("[neg-grad.digits.tuned.class]\nlr = 0.000123\n")
     words = [
@@ -283,7 +283,7 @@ def test_a_file_of_presets_must_be_about_one_of_the_compared_methods(
 
 
 def test_compare_again_leaves_stored_runs_unchanged(
-    original: Path, workdir: Path, duck: Duck
+    original: Path, workdir: Path, duck: Runner
 ) -> None:
     words = [
         "compare",
@@ -305,7 +305,7 @@ def test_compare_again_leaves_stored_runs_unchanged(
     assert left == ["model.safetensors", "notes.txt", "run.json"]
 
 
-def test_two_commands_cannot_write_one_run(original: Path, workdir: Path, duck: Duck) -> None:
+def test_two_commands_cannot_write_one_run(original: Path, workdir: Path, duck: Runner) -> None:
     request = ["--run", original, "--classes", "3"]
     with files.lock(Path("runs/one")):
         for words in (["forget", *request], ["train", "--data", "digits"]):
@@ -316,7 +316,7 @@ def test_two_commands_cannot_write_one_run(original: Path, workdir: Path, duck: 
     assert [path for path in workdir.rglob("*") if path.is_file()] == []
 
 
-def test_tune_replaces_only_files_that_it_wrote(original: Path, workdir: Path, duck: Duck) -> None:
+def test_tune_replaces_only_its_own_files(original: Path, workdir: Path, duck: Runner) -> None:
     words = ["tune", "ssd", "--run", original, "--classes", "3", "--budget", "1"]
     words += ["--out", "x.toml", "--overwrite"]
     Path("x.toml").write_text("[project]\n")

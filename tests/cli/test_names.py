@@ -12,7 +12,7 @@ from duck import cli
 from duck.errors import BadInput
 from duck.methods import Original
 from duck.scenarios import ForgetClasses, ForgetSamples, describe
-from tests.cli.commands import Duck
+from tests.cli.commands import Runner
 from tests.toys import toy_data, toy_examples, trained_net
 
 ESCAPE = "\x1b[31mred\x1b[0m"
@@ -48,7 +48,7 @@ def run(images: Path) -> Path:
     return folder
 
 
-def test_show_names_the_request_and_the_verdict(run: Path, tmp_path: Path, duck: Duck) -> None:
+def test_show_names_the_request_and_the_verdict(run: Path, tmp_path: Path, duck: Runner) -> None:
     out = tmp_path / "forgot"
     duck.run("forget --run", run, "--classes b --out", out)
     shown = duck.run("show", out).out
@@ -69,7 +69,7 @@ def test_show_names_the_request_and_the_verdict(run: Path, tmp_path: Path, duck:
     assert "Verdict" not in duck.run("show", run).out
 
 
-def test_show_counts_ids_once_and_needs_no_settings(run: Path, tmp_path: Path, duck: Duck) -> None:
+def test_show_counts_ids_once(run: Path, tmp_path: Path, duck: Runner) -> None:
     out, ids = tmp_path / "retrained", tmp_path / "ids.txt"
     ids.write_text("\n".join(listed_ids(run)))
     words = "--method retrained --max-accuracy-loss 1 --out"
@@ -86,7 +86,7 @@ def listed_ids(run: Path) -> list[str]:
     return [str(file.relative_to(folder)) for file in sorted(folder.glob("b/*.png"))[:12:4]]
 
 
-def test_show_of_a_run_that_forgot_nothing(run: Path, tmp_path: Path, duck: Duck) -> None:
+def test_show_of_a_run_that_forgot_nothing(run: Path, tmp_path: Path, duck: Runner) -> None:
     out = tmp_path / "same"
     duck.run("forget --run", run, "--fraction 0.2 --method original --out", out, code=1)
     assert "Verdict: not forgotten." in duck.run("show", out).out

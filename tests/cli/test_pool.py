@@ -19,14 +19,14 @@ from duck.pools.files import ModelInfo
 from duck.pools.plan import Job
 from duck.pools.reader import Pool, State
 from tests.audits.pools import all_logits
-from tests.cli.commands import Duck
+from tests.cli.commands import Runner
 
 QUICK = "pool --data digits --epochs 1 --batch-size 256 --workers 1"
 REQUEST = f"{QUICK} --classes 3 --method neg-grad"
 STATES: tuple[State, ...] = ("before", "after", "oracle")
 
 
-def test_make_show_add_and_merge(tmp_path: Path, duck: Duck) -> None:
+def test_make_show_add_and_merge(tmp_path: Path, duck: Runner) -> None:
     first, second, both = (tmp_path / name for name in ("first", "second", "both"))
     _, out, err = duck.run(REQUEST, "--models 4 --share 1/2 --json --out", first)
     printed = json.loads(out)
@@ -48,7 +48,7 @@ def test_make_show_add_and_merge(tmp_path: Path, duck: Duck) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_pool_resumes_and_ends_with_the_same_bits(tmp_path: Path, duck: Duck) -> None:
+def test_a_killed_pool_resumes_and_ends_with_the_same_bits(tmp_path: Path, duck: Runner) -> None:
     words = [*REQUEST.split(), "--models", "4", "--out"]
     killed = tmp_path / "killed"
     process = subprocess.Popen(
@@ -77,7 +77,7 @@ def test_a_killed_pool_resumes_and_ends_with_the_same_bits(tmp_path: Path, duck:
 
 
 def test_ctrl_c_keeps_the_models_that_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duck: Duck
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     real = build.Trainer.__call__
     folder = tmp_path / "p"
@@ -97,7 +97,7 @@ def test_ctrl_c_keeps_the_models_that_ended(
     assert (ending["there"], ending["trained"]) == (2, 2)
 
 
-def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, duck: Duck) -> None:
+def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, duck: Runner) -> None:
     original, forgot = tmp_path / "original", tmp_path / "forgot"
     duck.run("train --data digits --epochs 1 --batch-size 128 --out", original)
     request = "--fraction 0.1 --seed 3 --method neg-grad --lr 0.05 --out"
@@ -123,7 +123,7 @@ def test_a_run_brings_data_model_recipe_request_and_method(tmp_path: Path, duck:
 
 
 @pytest.mark.slow
-def test_an_original_from_elsewhere_has_no_recipe_to_take(tmp_path: Path, duck: Duck) -> None:
+def test_an_original_from_elsewhere_has_no_recipe_to_take(tmp_path: Path, duck: Runner) -> None:
     original, forgot = tmp_path / "o", tmp_path / "f"
     duck("train --data digits --epochs 1 --out", original)
     weights = original / "model.safetensors"
@@ -134,7 +134,7 @@ def test_an_original_from_elsewhere_has_no_recipe_to_take(tmp_path: Path, duck: 
     assert "is not known" not in duck.run(words, tmp_path / "q", "--epochs 2").err
 
 
-def test_wrong_words_are_reported_in_a_line(tmp_path: Path, duck: Duck) -> None:
+def test_wrong_words_are_reported_in_a_line(tmp_path: Path, duck: Runner) -> None:
     out = ["--out", tmp_path / "p"]
     for words, message in (
         ("--share two", "--share is K/N"),
@@ -155,14 +155,14 @@ def test_wrong_words_are_reported_in_a_line(tmp_path: Path, duck: Duck) -> None:
     assert (printed["trained"], printed["left"]) == (0, 2)
 
 
-def test_after_a_start_that_failed_the_corrected_command_works(tmp_path: Path, duck: Duck) -> None:
+def test_after_a_failed_start_the_corrected_command_works(tmp_path: Path, duck: Runner) -> None:
     words = [*QUICK.split(), "--models", "2", "--out", tmp_path / "p"]
     assert "Lower the learning rate" in duck(words, "--lr 1e12", code=2)
     printed = duck(words)
     assert (printed["models"], printed["trained"]) == (2, 2)
 
 
-def test_broken_files_of_a_pool_are_reported_in_a_line(tmp_path: Path, duck: Duck) -> None:
+def test_broken_files_of_a_pool_are_reported_in_a_line(tmp_path: Path, duck: Runner) -> None:
     folder = tmp_path / "p"
     duck(QUICK, "--models 2 --out", folder)
     for name, content, message in (
