@@ -37,13 +37,13 @@ def run(capsys: pytest.CaptureFixture[str], *argv: object) -> Printed:
 
 
 def words_of(*parts: object) -> list[str]:
-    """Return the words of a command: a text is split at spaces, paths and lists are not."""
+    """Return the words of a command: a text is split at spaces, a path is not."""
     words: list[str] = []
     for part in parts:
         if isinstance(part, str):
             words += part.split()
         else:
-            words += map(str, part if isinstance(part, list | tuple) else [part])
+            words += words_of(*part) if isinstance(part, list | tuple) else [str(part)]
     return words
 
 
