@@ -26,6 +26,7 @@ class CompareFlags(inputs.SharedFlags):
     same time. Exit code 1 if every method failed or lost too much accuracy.
     """
 
+    engine: inputs.EngineFlags
     compare: CompareOptions = field(default_factory=CompareOptions)
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""

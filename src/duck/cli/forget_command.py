@@ -85,7 +85,7 @@ class NoSettings:
 
 
 @dataclass
-class ForgetFlags:
+class ForgetFlags(inputs.SharedFlags):
     """Make a model forget whole classes, a random fraction, or chosen samples.
 
     The model is a stored run (--run), or your own (--model package.module:function --weights FILE
@@ -100,10 +100,6 @@ class ForgetFlags:
     that passes, or the retrained one.
     """
 
-    source: DataOptions
-    output: inputs.RunFlags
-    original: OriginalOptions
-    request: inputs.RequestFlags
     assurance: AssureFlags
     settings: Any
     method: str = AUTO
@@ -141,19 +137,15 @@ def main(argv: list[str]) -> int:
         name,
     )
     args = parse(ForgetFlags, argv, "forget", default)
-    options = ForgetOptions(
-        args.request.read(config.request),
-        args.original,
-        args.source,
-        args.output,
-        own_method or args.method,
-        given_values(args.settings, given),
-        args.preset,
-        args.presets,
-        args.request.protocol,
-        args.max_accuracy_loss,
-        args.with_copies,
-        config.earlier,
+    options = args.forget_options(
+        config.request,
+        method=own_method or args.method,
+        settings=given_values(args.settings, given),
+        preset=args.preset,
+        presets=args.presets,
+        max_accuracy_loss=args.max_accuracy_loss,
+        with_copies=args.with_copies,
+        earlier=config.earlier,
     )
     options.check()
     args.assurance.check()

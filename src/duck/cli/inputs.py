@@ -103,18 +103,20 @@ class RequestFlags:
 
 @dataclass
 class SharedFlags:
-    """What is forgotten from which model: the flags of `duck compare` and `duck tune`."""
+    """What is forgotten from which model: the flags of `duck forget`, `compare` and `tune`."""
 
     source: DataOptions
     output: RunFlags
     original: OriginalOptions
     request: RequestFlags
-    engine: EngineFlags
 
-    def forget_options(self, **rest: Any) -> ForgetOptions:
-        """Return the options of the unlearning; `rest` are further ones."""
+    def forget_options(self, default: Request | None = None, **rest: Any) -> ForgetOptions:
+        """Return the options of the unlearning; `rest` are further ones.
+
+        default   the request if no flag gives one
+        """
         return ForgetOptions(
-            self.request.read(),
+            self.request.read(default),
             self.original,
             self.source,
             self.output,

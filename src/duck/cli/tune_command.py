@@ -29,6 +29,7 @@ class TuneFlags(inputs.SharedFlags):
     compare, with --presets.
     """
 
+    engine: inputs.EngineFlags
     method: Annotated[str, tyro.conf.Positional]
     """A name from `duck list methods`."""
     tune: TuneOptions = field(default_factory=TuneOptions)

@@ -94,7 +94,7 @@ def make_pool(
     options: PoolOptions,
     source: DataOptions | None = None,
     request: Request | None = None,
-    protocol: Protocols = "holdout",
+    protocol: Protocols | None = None,
     recipe: Mapping[str, Any] | None = None,
     *,
     engine: Engine = INLINE,
@@ -105,6 +105,7 @@ def make_pool(
 
     source    None: the data of the run, else digits
     request   None: that of the run; without one the pool has shadow models
+    protocol  None: that of the run, else holdout
     recipe    changes to the recipe of the run, or to the default one
     """
     started_at = time.monotonic()
@@ -201,12 +202,13 @@ def _plan(
     training: Training,
     data: Data,
     request: Request | None,
-    protocol: Protocols,
+    protocol: Protocols | None,
     display: Display,
 ) -> Plan:
     """Return the plan of a pool: of shadow models, or of models that unlearn a request."""
     known = options.experiment or Experiment(training)
     seed = known.seed if options.seed is None else options.seed
+    protocol = protocol or known.protocol
     request = known.request if request is None else resolve_classes(request, data)
     if request is None:
         return Plan(Experiment(training, seed=seed))
