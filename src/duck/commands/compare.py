@@ -8,7 +8,7 @@ import torch
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.commands.forget import ForgetOptions, PreparedRequest, apply_request, load_data
-from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
+from duck.commands.options import DataOptions, RunOptions, resolve_classes
 from duck.commands.train import TrainOptions, train_on
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress
 from duck.display import Display
@@ -66,8 +66,8 @@ def compare_methods(
     # Errors in the request and in the choice of methods come before an original is trained.
     request = resolve_classes(forget.request, data)
     methods = options.choose(forget.original.scenario(request, data, output.seed, forget.protocol))
-    original = original_or_trained(forget.original, source, output.seed, data, device, display)
-    prepared = apply_request(replace(forget, original=original), data, source, device)
+    forget = with_original(forget, data, source, device, display)
+    prepared = apply_request(forget, data, source, device)
     for finding in prepared.findings:
         display.message(str(finding))
     comparison = Comparison(prepared, methods)
@@ -120,17 +120,14 @@ def _with_notes(row: Compared, prepared: PreparedRequest) -> Compared:
     return replace(row, outcome=outcome, notes=tuple(notes(prepared.scenario, outcome)))
 
 
-def original_or_trained(
-    original: OriginalOptions,
-    source: DataOptions,
-    seed: int,
-    data: Data,
-    device: torch.device,
-    display: Display,
-) -> OriginalOptions:
-    """Return the given model. Without one, train it now, or find it under runs/."""
+def with_original(
+    forget: ForgetOptions, data: Data, source: DataOptions, device: torch.device, display: Display
+) -> ForgetOptions:
+    """Return the options with their model. Without one, train it now, or find it under runs/."""
+    original = forget.original
     if original.run or original.model:
         original.check()
-        return original
-    options = TrainOptions(source, output=RunOptions(seed=seed))
-    return replace(original, run=train_on(data, options, device, display))
+        return forget
+    options = TrainOptions(source, output=RunOptions(seed=forget.output.seed))
+    run = train_on(data, options, device, display)
+    return replace(forget, original=replace(original, run=run))
