@@ -2,7 +2,7 @@
 
     python benchmarks/pool_throughput.py [--model resnet18] [--shape 3 32 32] [--batch 1024]
 
-The models train one after another, with stacked weights, or in several processes, on random images.
+The models train one after another, or in several processes, on random images.
 One JSON line per variant: images per second over all models, in whole epochs. The first epoch,
 which compiles and warms up, does not count; its seconds are `first_epoch`. A variant that fails or
 takes too long prints its error. "one-plain" is "one" without CUDA graphs.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,7 +31,6 @@ from duck.predict import batch_size
 from duck.runtime import evaluating, pick_device, seeded
 from duck.training import loop
 from duck.training.batching import ShuffledPass, Step
-from duck.training.stacked import train_stacked
 from duck.types import Examples, Progress, Recipe
 
 # The most important first, because the time may not be enough for all.
@@ -39,14 +38,8 @@ VARIANTS = (
     "one",
     "one-compiled",
     "predict",
-    "stacked-4",
-    "stacked-4-compiled",
     "processes-2",
-    "stacked-2",
-    "stacked-8",
     "processes-4",
-    "stacked-2-compiled",
-    "stacked-8-compiled",
     "processes-2-compiled",
     "processes-4-compiled",
     "one-plain",
@@ -132,13 +125,12 @@ def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[
     """
     device = pick_device(args.device)
     kind, _, rest = variant.partition("-")
-    count = int(rest.partition("-")[0]) if rest[:1].isdigit() else 1
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     data = random_images(args).to(device)
-    models = [build(args.model, args.classes, args.shape, seed).to(device) for seed in range(count)]
+    model = build(args.model, args.classes, args.shape, 0).to(device)
     if kind == "predict":
-        return measure_prediction(models[0], data, args.seconds)
+        return measure_prediction(model, data, args.seconds)
     recipe = Recipe(
         epochs=1_000_000,
         batch_size=args.batch,
@@ -148,24 +140,17 @@ def measure(args: argparse.Namespace, variant: str, wait: bool = False) -> dict[
         compile=variant.endswith("compiled"),
     )
     timer = EpochTimer(args.seconds, wait_for_parent if wait else lambda: None)
-    try:
-        if kind == "stacked":
-            train_stacked(
-                models, [data] * count, recipe, [seeded(index) for index in range(count)], timer
-            )
-        else:
-            loop.fit(
-                models[0],
-                ShuffledPass("train", data, args.batch, args.augment),
-                loss,
-                recipe,
-                seeded(0),
-                report=timer,
-                capturable=rest != "plain",
-            )
-    except MeasuredError:
-        pass
-    per_epoch = count * -(-len(data) // args.batch) * min(args.batch, len(data))
+    with suppress(MeasuredError):
+        loop.fit(
+            model,
+            ShuffledPass("train", data, args.batch, args.augment),
+            loss,
+            recipe,
+            seeded(0),
+            report=timer,
+            capturable=rest != "plain",
+        )
+    per_epoch = -(-len(data) // args.batch) * min(args.batch, len(data))
     return summarize(
         timer.epochs * per_epoch,
         timer.ended_at - timer.started_at,

@@ -279,6 +279,9 @@ def test_the_default_folder_is_with_the_runs_or_where_the_user_says(
 ) -> None:
     monkeypatch.delenv("DUCK_ARTIFACTS", raising=False)
     assert default_root() == Path("runs/.artifacts")
-    assert default_root(tmp_path) == tmp_path / ".artifacts"
+    run, original = tmp_path / "runs" / "forgot", tmp_path / "others" / "original"
+    assert default_root(run, original) == tmp_path / "runs" / ".artifacts"
+    assert default_root(None, original) == tmp_path / "others" / ".artifacts"
+    assert default_root(None, None) == Path("runs/.artifacts")
     monkeypatch.setenv("DUCK_ARTIFACTS", str(tmp_path / "store"))
-    assert default_root() == default_root(Path("elsewhere")) == tmp_path / "store"
+    assert default_root() == default_root(original) == tmp_path / "store"

@@ -34,6 +34,7 @@ def test_continuous_integration_runs_the_commands_of_a_developer() -> None:
     assert test["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
     assert test["steps"][-1] == {"run": "make check test-all"}
     assert docs["steps"][-1] == {"run": "make docs"}
+    assert workflow["jobs"]["wheel"]["steps"][-1] == {"run": "make wheel-check"}
     assert "make check test-all\n" in (ROOT / ".ci" / "run").read_text()
     assert workflow["permissions"] == {"contents": "read"}
 

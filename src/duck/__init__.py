@@ -9,11 +9,16 @@ if TYPE_CHECKING:
     from duck.api import forget as forget
     from duck.api import train as train
     from duck.assurance import AssureOptions as AssureOptions
+    from duck.audits.options import AuditOptions as AuditOptions
     from duck.audits.verdict import Limits as Limits
+    from duck.bench.run_bench import BenchOptions as BenchOptions
+    from duck.bench.run_bench import run_grid as run_grid
     from duck.commands.analyse import AnalyseOptions as AnalyseOptions
     from duck.commands.analyse import analyse_runs as analyse_runs
     from duck.commands.assure import assure_run as assure_run
     from duck.commands.assure import plan_assurance as plan_assurance
+    from duck.commands.audit import audit_run as audit_run
+    from duck.commands.compare import compare_methods as compare_methods
     from duck.commands.debias import BiasOptions as BiasOptions
     from duck.commands.debias import DebiasOptions as DebiasOptions
     from duck.commands.debias import debias_run as debias_run
@@ -22,10 +27,16 @@ if TYPE_CHECKING:
     from duck.commands.options import DataOptions as DataOptions
     from duck.commands.options import OriginalOptions as OriginalOptions
     from duck.commands.options import RunOptions as RunOptions
+    from duck.commands.pool import PoolOptions as PoolOptions
+    from duck.commands.pool import make_pool as make_pool
+    from duck.commands.show import show_run as show_run
     from duck.commands.stored_runs import UnlearningRun as UnlearningRun
     from duck.commands.stored_runs import open_run as open_run
     from duck.commands.train import TrainOptions as TrainOptions
     from duck.commands.train import train_run as train_run
+    from duck.commands.tune import TuneOptions as TuneOptions
+    from duck.commands.tune import tune_method as tune_method
+    from duck.comparison import CompareOptions as CompareOptions
     from duck.data import load as load
     from duck.demo import DemoOptions as DemoOptions
     from duck.demo import run_demo as run_demo
@@ -38,6 +49,8 @@ if TYPE_CHECKING:
     from duck.methods.presets import preset as preset
     from duck.metrics import aus as aus
     from duck.metrics import evaluate as evaluate
+    from duck.report.report_runs import ReportOptions as ReportOptions
+    from duck.report.report_runs import report_runs as report_runs
     from duck.scenarios import Debias as Debias
     from duck.scenarios import ForgetClasses as ForgetClasses
     from duck.scenarios import ForgetFraction as ForgetFraction
@@ -51,23 +64,32 @@ if TYPE_CHECKING:
 
 # Importing torch takes seconds: each name is imported at its first use.
 _HOMES = {
-    "duck.commands.analyse": ("AnalyseOptions", "analyse_runs"),
-    "duck.commands.debias": ("BiasOptions", "DebiasOptions", "debias_run"),
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.assurance": ("AssureOptions",),
+    "duck.audits.options": ("AuditOptions",),
     "duck.audits.verdict": ("Limits",),
+    "duck.bench.run_bench": ("BenchOptions", "run_grid"),
+    "duck.commands.analyse": ("AnalyseOptions", "analyse_runs"),
+    "duck.commands.assure": ("assure_run", "plan_assurance"),
+    "duck.commands.audit": ("audit_run",),
+    "duck.commands.compare": ("compare_methods",),
+    "duck.commands.debias": ("BiasOptions", "DebiasOptions", "debias_run"),
+    "duck.commands.forget": ("ForgetOptions", "forget_run"),
+    "duck.commands.options": ("DataOptions", "OriginalOptions", "RunOptions"),
+    "duck.commands.pool": ("PoolOptions", "make_pool"),
+    "duck.commands.show": ("show_run",),
+    "duck.commands.stored_runs": ("UnlearningRun", "open_run"),
+    "duck.commands.train": ("TrainOptions", "train_run"),
+    "duck.commands.tune": ("TuneOptions", "tune_method"),
+    "duck.comparison": ("CompareOptions",),
     "duck.data": ("load",),
     "duck.demo": ("DemoOptions", "run_demo"),
     "duck.display": ("Display",),
     "duck.errors": ("DuckError",),
-    "duck.commands.assure": ("assure_run", "plan_assurance"),
-    "duck.commands.forget": ("ForgetOptions", "forget_run"),
-    "duck.commands.options": ("DataOptions", "OriginalOptions", "RunOptions"),
-    "duck.commands.train": ("TrainOptions", "train_run"),
-    "duck.unlearning": ("unlearn",),
     "duck.methods": ("METHODS", "Duck", "Original", "Retrained"),
     "duck.methods.presets": ("preset",),
     "duck.metrics": ("aus", "evaluate"),
+    "duck.report.report_runs": ("ReportOptions", "report_runs"),
     "duck.scenarios": (
         "Debias",
         "ForgetClasses",
@@ -76,7 +98,7 @@ _HOMES = {
         "ForgetSamples",
     ),
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
-    "duck.commands.stored_runs": ("UnlearningRun", "open_run"),
+    "duck.unlearning": ("unlearn",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

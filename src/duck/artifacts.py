@@ -36,9 +36,13 @@ FACTS = "duck.facts"
 READ_ERRORS = (OSError, SafetensorError, KeyError, TypeError, ValueError, BadInput)
 
 
-def default_root(runs: Path = Path("runs")) -> Path:
-    """Return the default folder of the store, which is inside the folder of the runs."""
-    return Path(os.environ.get(VARIABLE) or runs / FOLDER)
+def default_root(*runs: Path | None) -> Path:
+    """Return the default folder of the store: beside the first of the given runs, else in runs/.
+
+    runs   the run that a command writes or reads, then the run of its original; None: there is none
+    """
+    folders = [run.resolve().parent for run in runs if run is not None]
+    return Path(os.environ.get(VARIABLE) or [*folders, Path("runs")][0] / FOLDER)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,27 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from duck.data.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from duck.unlearning import Watch
+
+T = TypeVar("T")
+
+
+class JobProgress(NamedTuple, Generic[T]):
+    """How far many jobs are: at the start, when a job begins, and when one has ended."""
+
+    done: int
+    left: int
+    seconds_left: float | None
+    """None where no job has been timed yet."""
+    job: object = None
+    """The job that begins or has ended."""
+    result: T | None = None
+    """The result of a job that has ended."""
 
 
 @contextmanager

@@ -53,7 +53,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train a model: all hyperparameters of `fit`, nothing about the data."""
+    """Training hyperparameters."""
 
     epochs: int = 40
     batch_size: int = 512

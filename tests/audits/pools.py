@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from duck.display import JobProgress
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
-from duck.pools.build import BuildCounts, Progress, build_pool
+from duck.pools.build import BuildCounts, build_pool
+from duck.pools.files import ModelInfo
 from duck.pools.plan import Design, Plan
 from duck.pools.reader import Pool, Stack
 from duck.scenarios import ForgetClasses, Request
@@ -35,7 +37,7 @@ def build(
     folder: Path,
     what: Plan,
     models: int,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[JobProgress[ModelInfo]], None] = lambda _: None,
     **options: Any,
 ) -> BuildCounts:
     return build_pool(folder, what, toy_data(), models, device="cpu", report=report, **options)

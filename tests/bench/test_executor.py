@@ -11,11 +11,12 @@ from torch import nn
 
 from duck.bench import Results, find_grid
 from duck.bench.estimates import Estimates
-from duck.bench.executor import Plan, Progress, RunCounts, execute, plan
+from duck.bench.executor import Plan, RunCounts, execute, plan
 from duck.bench.grids import Grid, facts_of, parse_only
 from duck.bench.results import Result, Values
 from duck.bench.runner import Job, Runner, short_message
 from duck.commands.train import Machine
+from duck.display import JobProgress
 from duck.engines import ProcessEngine
 from duck.experiment import from_dict
 from duck.files import CacheWarning
@@ -380,9 +381,9 @@ def test_times_are_expected_from_the_same_method(tmp_path: Path) -> None:
 
 def test_progress_is_reported_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
-    news: list[Progress] = []
+    news: list[JobProgress[Result]] = []
     execute(jobs, instant, results, "g", device="here", report=news.append)
-    assert [(state.done, state.left, state.line is not None) for state in news[:4]] == [
+    assert [(state.done, state.left, state.result is not None) for state in news[:4]] == [
         (0, 5, False),
         (1, 4, True),
         (1, 4, False),
@@ -442,7 +443,7 @@ def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> 
     results = Results(tmp_path / "results")
     results.check_writable()
     runner = Runner(digits(), tmp_path / "models", CPU, alone=False)
-    progress: list[Progress] = []
+    progress: list[JobProgress[Result]] = []
     counts = execute(
         left(FEW, results).jobs,
         runner,
@@ -454,7 +455,7 @@ def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> 
     )
     assert counts == RunCounts(ran=10, failed=0, left=0)
     assert len(list((tmp_path / "models" / "originals").iterdir())) == 1
-    first = next(state.line for state in progress if state.line)
+    first = next(state.result for state in progress if state.result)
     assert first.method is None  # the original, before any worker needs it
     found = lines(tmp_path)
     assert {key: line["scores"] for key, line in found.items()} == {

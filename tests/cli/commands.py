@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,36 @@ def run(capsys: pytest.CaptureFixture[str], *argv: object) -> Printed:
     capsys.readouterr()
     code = cli.main([str(word) for word in argv])
     return Printed(code, *capsys.readouterr())
+
+
+def words_of(*parts: object) -> list[str]:
+    """Return the words of a command: a text is split at spaces, a path is not."""
+    words: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            words += part.split()
+        else:
+            words += words_of(*part) if isinstance(part, list | tuple) else [str(part)]
+    return words
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs commands in this process and checks their exit codes. None: all but those of errors."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, *parts: object, code: int | None = 0) -> Printed:
+        """Run a command and return what it printed."""
+        printed = run(self.capsys, *words_of(*parts))
+        assert printed.code in ((0, 1, 3) if code is None else (code,)), printed.err
+        return printed
+
+    def __call__(self, *parts: object, code: int | None = 0) -> Any:
+        """Run a command and return its JSON or, for wrong input, its message."""
+        is_error = code not in (None, 0, 1)
+        printed = self.run(*parts, *([] if is_error else ["--json"]), code=code)
+        return " ".join(printed.err.split()) if is_error else json.loads(printed.out)
 
 
 def duck(capsys: pytest.CaptureFixture[str], *argv: object, code: int = 0) -> Any:

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from duck import cli
+from tests.cli.commands import Runner
 
 STORE = Path("runs/.artifacts")
 GRID = """
@@ -23,14 +24,6 @@ model = "convnet"
 classes = [3]
 """
 SHORT_GRID = GRID.replace('"original", "ssd"', '"original"') + "recipe = { epochs = 1 }\n"
-
-
-def duck(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    capsys.readouterr()
-    code = cli.main([*words, "--json"])
-    out, err = capsys.readouterr()
-    assert code in (0, 1, 3), err
-    return json.loads(out)
 
 
 def stored(kind: str) -> dict[str, int]:
@@ -75,11 +68,9 @@ def test_train_puts_its_model_into_the_store(here: Path) -> None:
     assert len(stored("preparations")) == 1
 
 
-def test_compare_reuses_the_original_and_the_preparation(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_reuses_the_original_and_the_preparation(here: Path, duck: Runner) -> None:
     before = stored("originals"), stored("preparations")
-    (row,) = duck(capsys, "compare", "--data", "digits", "--classes", "3", "--methods", "ssd")
+    (row,) = duck("compare", "--data", "digits", "--classes", "3", "--methods", "ssd")
     assert (stored("originals"), stored("preparations")) == before
     assert row["prepare_seconds"] == record("runs/forgot")["prepare_seconds"]
     assert row["scores"]["aus"] == record("runs/forgot")["scores"]["aus"]
@@ -92,12 +83,30 @@ def test_compare_reuses_the_original_and_the_preparation(
         assert record(str(made))[field] == record("runs/first")[field]
 
 
-def test_bench_reuses_the_original_and_the_preparation(
-    here: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["forget", "compare", "tune"])
+def test_the_store_is_beside_the_run_that_is_written_or_beside_the_original(
+    command: str, here: Path, duck: Runner
 ) -> None:
+    Path("runs").rename("others")
+    words = ["--run", "others/first", "--classes", "5"]
+    more = {
+        "forget": ["--method", "ssd", "--out", "forgotten/ssd"],
+        "compare": ["--methods", "ssd"],
+        "tune": ["--budget", "1"],
+    }
+    method = ["ssd"] if command == "tune" else []
+    duck(command, *method, *words, *more[command], code=None)
+    assert Path("forgotten/.artifacts/preparations").exists() == (command == "forget")
+    assert Path("others/.artifacts/retrained").exists() == (command == "tune")
+    # `duck compare` reuses the preparation that is there.
+    assert len(list(Path("others/.artifacts/preparations").iterdir())) == 1
+    assert not Path("runs").exists()
+
+
+def test_bench_reuses_the_original_and_the_preparation(here: Path, duck: Runner) -> None:
     Path("grid.toml").write_text(GRID)
     before = stored("originals"), stored("preparations")
-    assert duck(capsys, "bench", "grid.toml")["ran"] == 3
+    assert duck("bench", "grid.toml")["ran"] == 3
     assert (stored("originals"), stored("preparations")) == before
     lines = [json.loads(line) for line in Path("results/grid.jsonl").read_text().splitlines()]
     original, _, ssd = lines
@@ -110,40 +119,38 @@ def test_bench_reuses_the_original_and_the_preparation(
 
 @pytest.mark.slow
 def test_an_oracle_audit_reuses_the_original_and_the_retrained_models(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, duck: Runner
 ) -> None:
     shutil.rmtree("runs/first")
     before = stored("originals")
     oracle = ["--tier", "oracle", "--models", "1"]
-    assert duck(capsys, "audit", "runs/forgot", *oracle)["models"] == 1
+    assert duck("audit", "runs/forgot", *oracle, code=None)["models"] == 1
     assert stored("originals") == before
     retrained = stored("retrained")
     assert len(retrained) == 1
-    duck(capsys, "train", "--data", "digits", "--out", "runs/again")
+    duck("train", "--data", "digits", "--out", "runs/again")
     for name, label in (("same", "3"), ("other", "5")):
         forget = ["--run", "runs/again", "--method", "original", "--classes", label]
-        duck(capsys, "forget", *forget, "--out", f"runs/{name}")
-    duck(capsys, "audit", "runs/same", *oracle)
+        duck("forget", *forget, "--out", f"runs/{name}", code=1)
+    duck("audit", "runs/same", *oracle, code=None)
     assert stored("retrained") == retrained
-    duck(capsys, "audit", "runs/other", *oracle)
+    duck("audit", "runs/other", *oracle, code=None)
     assert len(stored("retrained")) == 2  # of another forget set
     assert stored("originals") == before
 
 
-def test_train_reuses_what_bench_has_trained(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_train_reuses_what_bench_has_trained(workdir: Path, duck: Runner) -> None:
     Path("grid.toml").write_text(SHORT_GRID)
-    duck(capsys, "bench", "grid.toml")
+    duck("bench", "grid.toml")
     before = stored("originals")
-    run = duck(capsys, "train", "--data", "digits", "--epochs", "1", "--out", "runs/one")
+    run = duck("train", "--data", "digits", "--epochs", "1", "--out", "runs/one")
     assert stored("originals") == before
     line = json.loads(Path("results/grid.jsonl").read_text().splitlines()[0])
     assert (run["seconds"], run["scores"]) == (line["seconds"], line["scores"])
 
 
 def test_other_data_another_recipe_or_another_seed_is_another_original(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
+    workdir: Path, duck: Runner
 ) -> None:
     changes: tuple[list[str], ...] = (
         [],
@@ -154,38 +161,36 @@ def test_other_data_another_recipe_or_another_seed_is_another_original(
     )
     for number, change in enumerate(changes):
         words = ["--data", "digits", "--epochs", "1", "--out", f"runs/{number}", *change]
-        duck(capsys, "train", *words)
+        duck("train", *words)
         assert len(stored("originals")) == number + 1
 
 
 @pytest.mark.slow
-def test_overwriting_a_run_trains_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overwriting_a_run_trains_again(here: Path, duck: Runner) -> None:
     ((name, written),) = stored("originals").items()
     shutil.copytree("runs/first", "before")
-    duck(capsys, "train", "--data", "digits", "--out", "runs/first", "--overwrite")
+    duck("train", "--data", "digits", "--out", "runs/first", "--overwrite")
     assert stored("originals").keys() == {name}
     assert stored("originals")[name] > written
     assert equal_weights(Path("before/model.safetensors"), Path("runs/first/model.safetensors"))
 
 
-def test_a_damaged_original_is_trained_again_with_the_same_weights(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_original_is_trained_again(here: Path, duck: Runner) -> None:
     (file,) = (STORE / "originals").iterdir()
     file.write_bytes(file.read_bytes()[:-100])
-    duck(capsys, "train", "--data", "digits", "--out", "runs/again")
+    duck("train", "--data", "digits", "--out", "runs/again")
     assert equal_weights(Path("runs/again/model.safetensors"), file)
     assert equal_weights(file, Path("runs/first/model.safetensors"))
 
 
 def test_the_user_can_name_the_folder(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     monkeypatch.setenv("DUCK_ARTIFACTS", str(workdir / "store"))
-    duck(capsys, "train", "--data", "digits", "--epochs", "1", "--out", "runs/one")
+    duck("train", "--data", "digits", "--epochs", "1", "--out", "runs/one")
     Path("grid.toml").write_text(SHORT_GRID)
-    duck(capsys, "bench", "grid.toml")
+    duck("bench", "grid.toml")
     assert len(list((workdir / "store" / "originals").iterdir())) == 1
     assert not STORE.exists()
-    duck(capsys, "bench", "grid.toml", "--out", "others", "--models", "models")
+    duck("bench", "grid.toml", "--out", "others", "--models", "models")
     assert len(list((workdir / "models" / "originals").iterdir())) == 1

@@ -239,7 +239,7 @@ def test_the_status_what_to_run_next_and_the_claims(
     assert (step["command"], step["count"], step["unit"]) == ("duck bench small.toml", 2, "cells")
     text, err = bench(capsys, "--next", "60", "small.toml", "--out", "elsewhere")
     assert text == ""
-    assert "No missing cell whose time is known" in err
+    assert "Nothing that is missing" in err
     assert bench(capsys, "--next", "60", "small.toml", "--root", "d")[0].startswith(
         "duck bench small.toml --root d  # 2 cells, about"
     )
@@ -308,9 +308,9 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "status of a part": (
         ["--status", "small.toml", "--only", "case=0"],
-        "--status goes alone, without --only",
+        "--status cannot be combined with --only",
     ),
-    "status and table": (["--status", "--table", "small.toml"], "--status goes alone"),
+    "status and table": (["--status", "--table", "small.toml"], "--status cannot be combined"),
     "status as latex": (
         ["--status", "--format", "latex"],
         "--format latex is for tables; take text, markdown or json",

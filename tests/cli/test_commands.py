@@ -20,11 +20,12 @@ from safetensors.torch import load_file, save_file
 from duck import cli, runs
 from duck.cli import console
 from duck.cli.parsing import given_values, read_flags
+from duck.comparison import COLUMNS
 from duck.data import load
 from duck.methods import Duck
 from duck.methods.presets import preset
 from duck.types import Recipe
-from tests.cli.commands import duck, split, write_images
+from tests.cli.commands import Runner, duck, split, train_digits, words_of, write_images
 
 QUICK = ["--data", "digits", "--epochs", "3", "--json"]
 
@@ -32,52 +33,38 @@ QUICK = ["--data", "digits", "--epochs", "3", "--json"]
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "original"
-    assert cli.main(["train", *QUICK, "--epochs", "8", "--out", str(folder)]) == 0
+    train_digits(folder, 8)
     return folder
 
 
-def test_train_stores_a_run_and_does_it_once(
-    original: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_train_stores_a_run_and_does_it_once(original: Path, duck: Runner) -> None:
     written = (original / "model.safetensors").stat().st_mtime_ns
-    printed = duck(capsys, "train", *QUICK, "--epochs", "8", "--out", str(original))
+    printed = duck("train --data digits --epochs 8 --out", original)
     assert printed["scores"]["test"] > 0.9
     assert printed["scores"]["train"] > printed["scores"]["test"] - 0.1
     assert (original / "model.safetensors").stat().st_mtime_ns == written
     record = json.loads((original / "run.json").read_text())
     assert record["experiment"]["training"]["recipe"]["epochs"] == 8
-    assert (
-        record["samples"]["train"] + record["samples"]["test"] + record["samples"]["holdout"]
-        == 1797
-    )
+    assert sum(record["samples"][name] for name in ("train", "test", "holdout")) == 1797
     assert record["environment"]["packages"]["torch"] == torch.__version__
     assert sorted(path.name for path in original.parent.iterdir()) == [".artifacts", "original"]
 
 
-def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forget_a_class(original: Path, tmp_path: Path, duck: Runner) -> None:
     out = tmp_path / "forgot"
-    words = split("forget --run {} --classes 3 --method duck --out {} --json", original, out)
-    printed = duck(capsys, *words)
-    assert printed["method"] == "duck"
-    assert printed["scenario"] == "class 3"
+    printed = duck("forget --run", original, "--classes 3 --method duck --out", out)
+    assert (printed["method"], printed["scenario"]) == ("duck", "class 3")
     assert printed["scores"]["forget_test"] == 0
     assert printed["scores"]["aus"] > 0.9
     assert printed["processed"] == printed["forget_samples"] > 100
     assert printed["run"] == str(out)
-    assert set(printed["scores"]) == {
-        "aus",
-        "forget",
-        "retain",
-        "test",
-        "forget_test",
-        "retain_test",
-    }
+    assert set(printed["scores"]) == set(COLUMNS)
     changed = load_file(out / "model.safetensors")
     assert any(
         not torch.equal(value, changed[name])
         for name, value in load_file(original / "model.safetensors").items()
     )
-    shown = duck(capsys, "show", str(out), "--json")
+    shown = duck("show", out)
     assert shown["scores"]["forget_test"] == 0
     assert shown["original"]["forget_test"] > 0.8
     assert shown["original_run"] == os.path.relpath(original, out)
@@ -85,29 +72,33 @@ def test_forget_a_class(original: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
     out = tmp_path / "forgot"
-    words = split("--fraction 0.2 --seed 3 --method duck --batch-ratio 2 --low-epochs 1")
-    words += ["--protocol", "paper"]
-    printed = duck(capsys, "forget", "--run", str(original), *words, "--out", str(out), "--json")
+    words = "--fraction 0.2 --seed 3 --method duck --batch-ratio 2 --low-epochs 1 --protocol paper"
+    printed = duck("forget --run", original, words, "--out", out)
     assert printed["scores"]["forget_test"] is None
     assert printed["protocol"] == "paper"
     assert any("Protocol 'paper'" in note for note in printed["notes"])
-    method = duck(capsys, "show", str(out), "--json")["experiment"]["method"]
-    assert (
-        method["batch_ratio"],
-        method["low_epochs"],
-        method["lambda_retain"],
-        method["batch_size"],
-    ) == (2, 1, 1.4, 64)
+    method = duck("show", out)["experiment"]["method"]
+    settings = {"batch_ratio": 2, "low_epochs": 1, "lambda_retain": 1.4, "batch_size": 64}
+    assert {name: method[name] for name in settings} == settings
+
+
+@pytest.mark.parametrize("method", ["", "--method scrub"])
+def test_a_setting_of_another_method_is_refused_with_the_methods_that_have_it(
+    method: str, duck: Runner
+) -> None:
+    words = ["forget", "--run", "x", "--classes", "3"]
+    assert "of warm-restart:" in duck(words, method, "--shrink 0.5", code=2)
+    assert ", duck-soft" in duck(words, method, "--lambda-retain 2", code=2)
 
 
 class Stopped(Exception):
     """In the place of the work."""
 
 
-def method_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+def method_of(monkeypatch: pytest.MonkeyPatch, *parts: object) -> Any:
     """The method with which `duck forget` would begin."""
     found: list[Any] = []
 
@@ -116,58 +107,47 @@ def method_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
         raise Stopped
 
     monkeypatch.setattr("duck.commands.forget.unlearn", unlearn)
-    cli.main(["forget", *words])
+    cli.main(words_of("forget", *parts))
     return found[0]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--lr", "0.001", "--batch-size", "1024"],
-        ["--lr=0.001", "--batch_size=1024"],
-        ["--lr", "0.001", "--batch_size", "1024"],
+        "--lr 0.001 --batch-size 1024",
+        "--lr=0.001 --batch_size=1024",
+        "--lr 0.001 --batch_size 1024",
     ],
 )
 def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
-    words: list[str], original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: str, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a count of samples DUCK's preset has these values; for digits it has others."""
-    method = method_of(
-        monkeypatch,
-        *split("--run {} --classes 3 --method duck", original),
-        *words,
-        "--out",
-        str(tmp_path / "forgot"),
-    )
+    request = ["--run", original, "--out", tmp_path / "forgot"]
+    method = method_of(monkeypatch, request, "--classes 3 --method duck", words)
     assert (method.lr, method.batch_size, method.low_batch) == (0.001, 1024, 64)
 
 
 @pytest.mark.parametrize("command", ["train", "debias"])
 def test_recipe_flags_win_also_where_they_ask_for_the_default_of_other_data(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer than 20,000 images have a rate of 0.05 and no augmentation; a large folder differs."""
-    images, recipes = np.zeros((40, 8, 8, 3), dtype=np.uint8), []
+    recipes = []
 
     def train(*words: Any, **_: Any) -> None:
         recipes.append(words[3])
         raise Stopped
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("duck.commands.train.train", train)
-    np.savez(
-        "few.npz",
-        images=images,
-        labels=np.arange(40) % 2,
-        test_images=images,
-        test_labels=np.arange(40) % 2,
-    )
-    more = ["--true", "0", "--wrong", "1", "--shap", "0"] if command == "debias" else []
+    images, labels = np.zeros((40, 8, 8, 3), dtype=np.uint8), np.arange(40) % 2
+    np.savez("few.npz", images=images, labels=labels, test_images=images, test_labels=labels)
+    more = "--true 0 --wrong 1 --shap 0" if command == "debias" else ""
     for flags, expected in (
-        ([], ("none", 0.05)),
-        (["--augment", "crop-flip", "--lr=0.2"], ("crop-flip", 0.2)),
+        ("", ("none", 0.05)),
+        ("--augment crop-flip --lr=0.2", ("crop-flip", 0.2)),
     ):
-        cli.main([command, "--data", "few.npz", *more, *flags])
+        cli.main(words_of(command, "--data few.npz", more, flags))
         assert (recipes[-1].augment, recipes[-1].lr) == expected
 
 
@@ -184,35 +164,28 @@ def test_given_flags_are_those_that_stand_in_the_words() -> None:
 def test_the_help_shows_the_preset_of_the_data(
     original: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for words in (["--run", str(original)], ["--data", "digits"], ["--data", "images"]):
+    for source in (["--run", original], "--data digits", "--data images"):
         with pytest.raises(SystemExit):
-            cli.main(["forget", *words, "--classes", "3", "--method", "duck", "--help"])
+            cli.main(words_of("forget", source, "--classes 3 --method duck --help"))
         printed = " ".join(capsys.readouterr().out.split())
         assert "--lr FLOAT (default: 0.002)" in printed
         assert "--batch-size INT (default: 128)" in printed
+        assert "None)" not in printed
 
 
 def test_a_method_in_place_of_that_of_a_config_has_its_own_preset(
-    original: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
-    file, run = (
-        tmp_path / "experiment.toml",
-        ["--run", str(original), "--out", str(tmp_path / "forgot")],
-    )
+    file = tmp_path / "experiment.toml"
     asked = 'request = { name = "classes", classes = [3] }\nmethod = { name = "duck", lr = 0.5 }\n'
     file.write_text(f'{asked}[training]\ndata = "digits"\nmodel = "convnet"\n')
-    assert method_of(monkeypatch, *run, "--config", str(file)) == Duck(lr=0.5)
-    other = method_of(monkeypatch, *run, "--config", str(file), "--method", "scrub")
-    assert (
-        other
-        == preset("scrub", "digits", "class", 1472)
-        != preset("scrub", "digits", "samples", 1472)
-    )
-    message = duck(capsys, "forget", *run, "--config", str(file), "--preset", "paper", code=2)
-    assert "--config has every setting of its method" in message
+    words = ["--run", original, "--out", tmp_path / "forgot", "--config", file]
+    assert method_of(monkeypatch, words) == Duck(lr=0.5)
+    other = method_of(monkeypatch, words, "--method scrub")
+    assert other == preset("scrub", "digits", "class", 1472)
+    assert other != preset("scrub", "digits", "samples", 1472)
+    message = duck("forget", words, "--preset paper", code=2)
+    assert "leave --preset and --presets out" in message
 
 
 def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
@@ -240,210 +213,159 @@ def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(
-    original: Path, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    original: Path, own: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     Path("file").touch()
     monkeypatch.setattr("duck.commands.forget.unlearn", None)
     monkeypatch.setattr("duck.commands.train.train", None)
-    forget = ["forget", "--run", str(original), "--classes", "3"]
-    for words in (
-        forget,
-        ["train", "--data", "digits"],
-        ["debias", "--data", "digits", "--shap", "0"],
-    ):
-        message = duck(capsys, *words, "--out", "file/new/x", code=2)
+    forget = ["forget", "--run", original, "--classes", "3"]
+    for words in (forget, "train --data digits", "debias --data digits --shap 0"):
+        message = duck(words, "--out file/new/x", code=2)
         assert "cannot be written: " in message
         assert f"{own / 'file'} is not a folder" in message
         assert "space" not in message
-    assert "made in /proc" in duck(capsys, *forget, "--out", "/proc/duck", code=2)
+    assert "made in /proc" in duck(forget, "--out /proc/duck", code=2)
     assert not [path for path in own.rglob("*") if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_a_run_that_cannot_be_written_says_why(
-    number: int,
-    original: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    number: int, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
     def save(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(runs, "save_weights", save)
-    words = ["--classes", "3", "--method", "original", "--out", str(tmp_path / "x")]
-    message = duck(capsys, "forget", "--run", str(original), *words, code=2)
+    request = ["--run", original, "--out", tmp_path / "x"]
+    message = duck("forget", request, "--classes 3 --method original", code=2)
     assert os.strerror(number) in message
     assert "choose another --out" in message
 
 
 def test_an_experiment_as_toml_reruns_and_flags_take_precedence(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
-    file = tmp_path / "experiment.toml"
-    words = split(
-        "--classes 4 --seed 7 --method duck --batch-ratio 3 --protocol paper --out {}",
-        tmp_path / "first",
-    )
-    first = duck(capsys, "forget", "--run", str(original), *words, "--json")
-    assert cli.main(["show", str(tmp_path / "first"), "--toml"]) == 0
-    file.write_text(capsys.readouterr().out)
-    again = duck(
-        capsys,
-        *split("forget --run {} --config {} --out {} --json", original, file, tmp_path / "again"),
-    )
-    assert again["scores"] == first["scores"]
-    ids = [
-        json.loads((tmp_path / name / "run.json").read_text())["id"] for name in ("first", "again")
-    ]
+    file, first, again, other = (tmp_path / name for name in ("x.toml", "first", "again", "other"))
+    forget = ["forget", "--run", original]
+    words = "--classes 4 --seed 7 --method duck --batch-ratio 3 --protocol paper --out"
+    scores = duck(forget, words, first)["scores"]
+    file.write_text(duck.run("show --toml", first).out)
+    assert duck(forget, "--config", file, "--out", again)["scores"] == scores
+    ids = [json.loads((folder / "run.json").read_text())["id"] for folder in (first, again)]
     assert ids[0] == ids[1]
-    words = split(
-        "--config {} --classes 5 --batch-ratio 2 --out {} --json", file, tmp_path / "other"
-    )
-    assert duck(capsys, "forget", "--run", str(original), *words)["scenario"] == "class 5"
-    changed = duck(capsys, "show", str(tmp_path / "other"), "--json")["experiment"]
-    assert (changed["method"]["batch_ratio"], changed["seed"], changed["protocol"]) == (
-        2,
-        7,
-        "paper",
-    )
-    same = duck(capsys, "train", "--config", str(file), "--out", str(original), "--json")
-    assert same["run"] == str(original)
+    changes = "--classes 5 --batch-ratio 2 --out"
+    assert duck(forget, "--config", file, changes, other)["scenario"] == "class 5"
+    changed = duck("show", other)["experiment"]
+    assert changed["method"]["batch_ratio"] == 2
+    assert (changed["seed"], changed["protocol"]) == (7, "paper")
+    assert duck("train --config", file, "--out", original)["run"] == str(original)
+    training = tmp_path / "training.toml"
+    training.write_text(duck.run("show --toml", original).out)
+    assert "it has no method" in duck(forget, "--config", training, code=2)
     file.write_text(file.read_text().replace("batch_ratio", "batch_ration"))
-    err = duck(capsys, "forget", "--run", str(original), "--config", str(file), code=2)
-    assert "Duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in err
+    message = duck(forget, "--config", file, code=2)
+    assert "Duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in message
 
 
-def test_ids_from_a_file(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "ids.txt").write_text("1\n2\n5\n", encoding="utf-8-sig")  # as editors on Windows do
-    words = split(
-        "--ids {} --method retrained --out {} --json", tmp_path / "ids.txt", tmp_path / "forgot"
-    )
-    printed = duck(capsys, "forget", "--run", str(original), *words)
+def test_ids_from_a_file(original: Path, tmp_path: Path, duck: Runner) -> None:
+    ids = tmp_path / "ids.txt"
+    ids.write_text("1\n2\n5\n", encoding="utf-8-sig")  # as editors on Windows do
+    words = ["--ids", ids, "--out", tmp_path / "forgot"]
+    printed = duck("forget --run", original, "--method retrained", words)
     assert printed["forget_samples"] == printed["processed"] == 3
     assert any(note.startswith("AUS is imprecise") for note in printed["notes"])
 
 
 def test_random_classes_are_forgotten_together(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
     out = tmp_path / "two"
-    row = duck(
-        capsys,
-        *split("forget --run {} --random-classes 2 --method duck --seed 1 --out {}", original, out),
-        "--json",
-    )
+    words = "--random-classes 2 --method duck --seed 1 --out"
+    row = duck("forget --run", original, words, out)
     assert row["scenario"] == "2 random classes"
     assert row["processed"] == row["forget_samples"] > 200
     assert row["scores"]["forget_test"] < 0.1
-    assert json.loads((out / "run.json").read_text())["experiment"]["request"] == {
-        "name": "random-classes",
-        "count": 2,
-    }
+    request = json.loads((out / "run.json").read_text())["experiment"]["request"]
+    assert request == {"name": "random-classes", "count": 2}
 
 
 def test_forgetting_nothing_says_so_first_and_exits_1(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
-    words = split(
-        "forget --run {} --classes 3 --method original --out {}", original, tmp_path / "same"
-    )
-    printed = duck(capsys, *words, "--json", code=1)
-    assert printed["processed"] == 0
-    assert cli.main(words) == 1
-    out = capsys.readouterr().out
+    words = ["forget", "--run", original, "--classes", "3", "--method", "original"]
+    assert duck(words, "--out", tmp_path / "same", code=1)["processed"] == 0
+    out = duck.run(words, "--out", tmp_path / "same", code=1).out
     assert out.startswith("Nothing was forgotten")
     assert "forgot class" not in out
 
 
 def test_a_ruined_model_is_the_first_line_a_field_and_exit_1(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
-    words = split("forget --run {} --fraction 0.1 --method duck --stop accuracy --lr 1e9", original)
-    words += ["--out", str(tmp_path / "ruined")]
-    printed = duck(capsys, *words, "--json", code=1)
+    words = ["forget", "--run", original, "--fraction", "0.1", "--method", "duck"]
+    words += ["--stop", "accuracy", "--lr", "1e9", "--out"]
+    ruined, accepted = tmp_path / "ruined", tmp_path / "accepted"
+    printed = duck(words, ruined, code=1)
     kept = printed["kept_accuracy"]
     assert kept["original"] - kept["unlearned"] > kept["limit"] >= 0.05
     assert (printed["status"], kept["split"], kept["damaged"]) == ("damaged", "test", True)
-    record = json.loads((tmp_path / "ruined" / "run.json").read_text(), parse_constant=pytest.fail)
+    record = json.loads((ruined / "run.json").read_text(), parse_constant=pytest.fail)
     assert (record["status"], record["kept_accuracy"]) == ("damaged", kept)
-    assert cli.main(words) == 1
-    first = capsys.readouterr().out.splitlines()[0]
+    first = duck.run(words, ruined, code=1).out.splitlines()[0]
     assert f"{100 * kept['unlearned']:.1f} %" in first
     # The limit is no part of the run: a stored one is judged by another.
-    assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
-    fresh = [*words[:-1], str(tmp_path / "accepted"), "--max-accuracy-loss", "1", "--json"]
-    assert duck(capsys, *fresh)["kept_accuracy"]["limit"] == 1
-    assert duck(capsys, *fresh[:-3], "--max-accuracy-loss", "0.05", "--json", code=1)["notes"][
-        0
-    ] == printed["notes"][0].replace(f"{100 * kept['limit']:.1f} points", "5.0 points")
-    assert "got 5.0" in duck(capsys, *words, "--max-accuracy-loss", "5", code=2)
+    assert duck(words, ruined, "--max-accuracy-loss 1")["status"] == "done"
+    assert duck(words, accepted, "--max-accuracy-loss 1")["kept_accuracy"]["limit"] == 1
+    strict = duck(words, accepted, "--max-accuracy-loss 0.05", code=1)
+    limit = f"{100 * kept['limit']:.1f} points"
+    assert strict["notes"][0] == printed["notes"][0].replace(limit, "5.0 points")
+    assert "got 5.0" in duck(words, ruined, "--max-accuracy-loss 5", code=2)
 
 
 def test_a_stored_run_is_judged_by_the_limit_that_is_given_now(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
     """A limit holds for one command: without one the default holds."""
     out = tmp_path / "accepted"
-    words = split("forget --run {} --classes 8 --method neg-grad --lr 5 --out {}", original, out)
-    assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
-    printed = duck(capsys, *words, "--json", code=1)
+    words = ["forget", "--run", original, "--out", out, *["--classes", "8", "--method", "neg-grad"]]
+    words += ["--lr", "5"]
+    assert duck(words, "--max-accuracy-loss 1")["status"] == "done"
+    printed = duck(words, code=1)
     assert (printed["status"], printed["kept_accuracy"]["damaged"]) == ("damaged", True)
-    assert cli.main(["show", str(out)]) == 0
-    assert printed["notes"][0] in capsys.readouterr().out.splitlines()
-    shown = duck(capsys, "show", str(out), "--json")
-    assert (shown["status"], shown["kept_accuracy"], shown["notes"]) == (
-        "damaged",
-        printed["kept_accuracy"],
-        printed["notes"],
-    )
-    cli.main(["audit", str(out)])
+    assert printed["notes"][0] in duck.run("show", out).out.splitlines()
+    shown = duck("show", out)
+    for name in ("status", "kept_accuracy", "notes"):
+        assert shown[name] == printed[name]
+    duck.run("audit", out, code=None)
     assert printed["notes"][0] in json.loads((out / "audit-quick.json").read_text())["reasons"]
     assert runs.load(out).status == "damaged"
-    assert duck(capsys, *words, "--max-accuracy-loss", "1", "--json")["status"] == "done"
+    assert duck(words, "--max-accuracy-loss 1")["status"] == "done"
 
 
 @pytest.mark.slow
 def test_another_head_is_another_run_and_is_checked_before_a_stored_one_is_shown(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    original: Path, tmp_path: Path, duck: Runner
 ) -> None:
-    out = tmp_path / "run"
-    request = ["forget", "--run", str(original), "--classes", "3", "--json"]
-    words = [*request, "--method", "duck"]
-    first = duck(capsys, *words, "--out", str(out))
-    assert "no module 'nosuch'" in duck(
-        capsys, *words, *split("--head nosuch --out {}", out), code=2
-    )
-    assert "nosuch" in duck(
-        capsys, *request, *split("--method finetune --head nosuch --out {}", tmp_path / "x"), code=2
-    )
+    out, other, file = tmp_path / "run", tmp_path / "other", tmp_path / "experiment.toml"
+    forget = ["forget", "--run", original]
+    words = [*forget, "--classes", "3", "--method", "duck", "--out"]
+    first = duck(words, out)
+    assert "no module 'nosuch'" in duck(words, out, "--head nosuch", code=2)
+    finetune = ["--classes", "3", "--method", "finetune", "--out", tmp_path / "x"]
+    assert "nosuch" in duck(forget, finetune, "--head nosuch", code=2)
     # The head that the probe finds: the same run, the same id.
-    assert duck(capsys, *words, "--head", "head", "--out", str(out)) == first
+    assert duck(words, out, "--head head") == first
     inner = "features.9"
-    assert "holds another run" in duck(capsys, *words, "--head", inner, "--out", str(out), code=2)
-    other = tmp_path / "other"
-    cli.main([*words, "--head", inner, "--max-accuracy-loss", "1", "--out", str(other)])
+    assert "holds another run" in duck(words, out, "--head", inner, code=2)
+    limit = "--max-accuracy-loss 1"
+    duck(words, other, "--head", inner, limit, code=None)
     assert runs.load(other).experiment.head == inner
     assert "head" not in runs.read_record(out)["experiment"]
-    capsys.readouterr()
-    file = tmp_path / "experiment.toml"
-    assert cli.main(["show", str(other), "--toml"]) == 0
-    file.write_text(capsys.readouterr().out)
-    config = split(
-        "forget --run {} --config {} --max-accuracy-loss 1 --out {}",
-        original,
-        file,
-        tmp_path / "again",
-    )
-    cli.main(config)
+    file.write_text(duck.run("show --toml", other).out)
+    duck(forget, "--config", file, limit, "--out", tmp_path / "again", code=None)
     assert runs.load(tmp_path / "again").experiment.id == runs.load(other).experiment.id
-    cli.main(
-        split(
-            "forget --run {} --classes 5 --max-accuracy-loss 1 --out {}", other, tmp_path / "second"
-        )
-    )
+    second = ["--classes", "5", "--out", tmp_path / "second"]
+    duck("forget --run", other, second, limit, code=None)
     assert runs.load(tmp_path / "second").experiment.head == inner
 
 
@@ -463,72 +385,51 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_users_own_model_and_images(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trained = split("--model my_nets:build --epochs 15 --augment none --out runs/mine --json")
-    assert duck(capsys, "train", "--data", "images", *trained)["scores"]["test"] > 0.9
-    foreign = split("--model my_nets:build --weights runs/mine/model.safetensors --data images")
-    printed = duck(capsys, "forget", *foreign, "--classes", "dog", "--out", "runs/forgot", "--json")
+def test_a_users_own_model_and_images(own: Path, duck: Runner) -> None:
+    trained = "--model my_nets:build --epochs 15 --augment none --out runs/mine"
+    assert duck("train --data images", trained)["scores"]["test"] > 0.9
+    foreign = "--model my_nets:build --weights runs/mine/model.safetensors --data images"
+    dogs = ["forget", *foreign.split(), "--classes", "dog", "--out"]
+    printed = duck(dogs, "runs/forgot")
     # Nobody knows which images a model from elsewhere has not seen: all are training data.
     assert printed["forget_samples"] == 40
     assert printed["scores"]["aus"] is None
     assert any(note.startswith("No unseen data") for note in printed["notes"])
     own_pixels = "Pixels were normalised by the data's own mean"
-    assert any(
-        note.startswith(own_pixels) and "give --mean and --std" in note for note in printed["notes"]
-    )
-    normalised = duck(
-        capsys,
-        "forget",
-        *foreign,
-        "--classes",
-        "dog",
-        "--mean",
-        *["0.5"] * 3,
-        "--std",
-        *["0.25"] * 3,
-        "--out",
-        "runs/half",
-        "--json",
-    )
+    (note,) = (note for note in printed["notes"] if note.startswith(own_pixels))
+    assert "give --mean and --std" in note
+    pixels = "--mean 0.5 0.5 0.5 --std 0.25 0.25 0.25"
+    normalised = duck(dogs, "runs/half", pixels)
     assert not any(note.startswith(own_pixels) for note in normalised["notes"])
     assert printed["scores"]["forget"] <= 0.01
     assert printed["scores"]["retain"] > 0.9
     first = sorted(Path("images/emu").iterdir())[0]
     ids = own / "ids.txt"
-    ids.write_text("emu/no-such.png\n")
-    message = duck(capsys, "forget", *foreign, "--ids", str(ids), "--out", "runs/ids", code=2)
-    assert "'emu/no-such.png'" in message
-    ids.write_text("C:\\0001\n")
-    message = duck(capsys, "forget", *foreign, "--ids", str(ids), "--out", "runs/ids", code=2)
-    assert "look like 'cat/0.png'" in message
+    for text, message in (
+        ("emu/no-such.png\n", "'emu/no-such.png'"),
+        ("C:\\0001\n", "look like 'cat/0.png'"),
+    ):
+        ids.write_text(text)
+        assert message in duck("forget", foreign, "--ids", ids, "--out runs/ids", code=2)
     assert first.exists()
     assert not Path("runs/ids").exists()
 
 
 def test_a_record_names_neither_ids_nor_absolute_paths(
-    own: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
 ) -> None:
-    train = split("train --data {} --model my_nets:build --epochs 1 --augment none", own / "images")
-    duck(capsys, *train, "--out", str(own / "runs" / "mine"), "--json")
+    mine, forgot = own / "runs" / "mine", own / "runs" / "forgot"
+    train = "--model my_nets:build --epochs 1 --augment none --out"
+    duck("train --data", own / "images", train, mine)
     ids = load(own / "images").train.ids[:20].tolist()
     (own / "ids.txt").write_text("\n".join(ids))
-    who = ["--ids", "ids.txt", "--method", "finetune", "--epochs", "1"]
-    cli.main(
-        [
-            "forget",
-            "--run",
-            str(own / "runs" / "mine"),
-            *who,
-            "--trust-model-code",
-            "--out",
-            "runs/forgot",
-        ]
-    )
-    for name in ("mine", "forgot"):
-        record = (own / "runs" / name / "run.json").read_text()
+    words = "--ids ids.txt --method finetune --epochs 1 --trust-model-code --out runs/forgot"
+    duck.run("forget --run", mine, words, code=None)
+    for run in (mine, forgot):
+        record = (run / "run.json").read_text()
         assert str(own) not in record
         assert not [name for name in ids if name in record]
-    assert (own / "runs" / "forgot" / "sample_ids.json").stat().st_mode & 0o777 == 0o600
+    assert (forgot / "sample_ids.json").stat().st_mode & 0o777 == 0o600
     # Data and original are found from the folder of the run, also where all of it was moved.
     (own / "moved").mkdir()
     for name in ("runs", "images", "my_nets.py"):
@@ -536,22 +437,17 @@ def test_a_record_names_neither_ids_nor_absolute_paths(
     (own / "elsewhere").mkdir()
     monkeypatch.chdir(own / "elsewhere")
     monkeypatch.syspath_prepend(own / "moved")
-    assert cli.main(["audit", str(own / "moved" / "runs" / "forgot"), "--trust-model-code"]) in (
-        1,
-        3,
-    )
+    moved = own / "moved" / "runs" / "forgot"
+    assert duck.run("audit", moved, "--trust-model-code", code=None).code in (1, 3)
 
 
-def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    methods = {row["name"]: row for row in duck(capsys, "list", "methods", "--json")}
+def test_lists(duck: Runner) -> None:
+    methods = {row["name"]: row for row in duck("list methods")}
     assert {"original", "retrained", "duck"} <= set(methods)
     assert set(methods["duck"]) == {"name", "paper", "scenarios", "needs_retain"}
-    for kind, name in (
-        ("scenarios", "classes"),
-        ("datasets", "tiny-imagenet"),
-        ("models", "resnet18"),
-    ):
-        rows = {row["name"]: row["about"] for row in duck(capsys, "list", kind, "--json")}
+    kinds = {"scenarios": "classes", "datasets": "tiny-imagenet", "models": "resnet18"}
+    for kind, name in kinds.items():
+        rows = {row["name"]: row["about"] for row in duck("list", kind)}
         assert rows[name]
         assert all(rows.values())
 
@@ -566,171 +462,103 @@ def weights_that_run_code(folder: Path) -> Path:
 
 
 WRONG = {
-    "command": ("trian", "no command 'trian'. Did you mean 'train'?"),
-    "method": (
-        "forget --run RUN --classes 3 --method duckk",
-        "No method 'duckk'. Did you mean 'duck'?",
-    ),
-    "data set": ("train --data cifar11", "No data set 'cifar11'. Did you mean 'cifar10'?"),
-    "model": (
-        "train --data digits --model resnet19",
-        "No model 'resnet19'. Did you mean 'resnet18'?",
-    ),
-    "missing data": ("train --data cifar10 --root nowhere", "--download"),
-    "class out of range": (
-        "forget --run RUN --classes 10",
-        "Class 10 is out of range: digits has classes 0 to 9",
-    ),
-    "every class": ("forget --run RUN --classes 0 1 2 3 4 5 6 7 8 9", "All 10 classes"),
-    "nobody": (
-        "forget --run RUN",
-        "one of --classes, --fraction, --random-classes, --ids; given: none",
-    ),
-    "two requests": ("forget --run RUN --classes 1 --fraction 0.1", "given: --classes, --fraction"),
-    "a fraction of nothing": ("forget --run RUN --fraction 0", "must lie between 0 and 1, got 0.0"),
-    "all classes": ("forget --run RUN --random-classes 10", "must lie between 1 and 9, got 10"),
-    "no such recipe": ("train --data digits --recipe-preset paper", "digits has no recipe 'paper'"),
-    "empty forget set": ("forget --run RUN --fraction 0.0001", "nothing to forget"),
-    "unknown ids": ("forget --run RUN --ids UNKNOWN", "not in the training data: 'x1'"),
-    "duplicated ids": ("forget --run RUN --ids TWICE", "Duplicated ids: '2'"),
-    "no run": ("forget --run nowhere --classes 1", "nowhere is not a run"),
-    "no model": ("forget --data digits --classes 1", "Give the model as --run RUN"),
-    "no weights": ("forget --data digits --model convnet --classes 1", "also needs --weights"),
-    "weights of another model": (
-        "forget --data digits --model allcnn --weights RUN/model.safetensors --classes 1",
-        "does not fit this model",
-    ),
-    "weights that run code": (
-        "forget --data digits --model convnet --weights EVIL --classes 1",
-        "run code",
-    ),
-    "a rate too high": ("train --data digits --lr 1e30 --epochs 2", "Lower the learning rate"),
-    "device": ("train --data digits --device cuda:99", "No device 'cuda:99' here"),
-    "head": ("forget --run RUN --classes 1 --head haed", "no module 'haed' to be its head"),
-    "one class": ("train --data ONECLASS", "at least two"),
-    "broken image": ("train --data BROKEN", "2.png"),
-    "a pipe among images": ("train --data PIPE", "3.png: it is not a regular file"),
-    "nesterov without momentum": (
-        "train --data digits --momentum 0 --nesterov",
-        "nesterov needs a momentum above 0",
-    ),
-    "negative decay": (
-        "train --data digits --weight-decay -1",
-        "weight_decay must be 0 or more, got -1.0",
-    ),
-    "negative momentum": (
-        "train --data digits --momentum -1",
-        "momentum must be 0 or more, got -1.0",
-    ),
-    "nan momentum": (
-        "train --data digits --momentum nan",
-        "momentum must be a finite number, got nan",
-    ),
-    "smoothing": (
-        "train --data digits --label-smoothing 2",
-        "label_smoothing must be in [0, 1], got 2",
-    ),
-    "nan smoothing": (
-        "train --data digits --label-smoothing nan",
-        "label_smoothing must be a finite number, got nan",
-    ),
-    "gamma": (
-        "train --data digits --schedule step --gamma -1",
-        "gamma must be 0 or more, got -1.0",
-    ),
-    "nan mean": ("train --data digits --mean nan --std 1", "mean must be a finite number, got nan"),
-    "huge images": (
-        "train --data digits --image-size 100000000",
-        "must be from 1 to 16384, got 100000000",
-    ),
-    "negative seed": (
-        "train --data digits --seed -1",
-        "seed must be a whole number from 0 to 2^63 - 1, got -1",
-    ),
-    "huge seed": (
-        "forget --run RUN --classes 1 --seed 18446744073709551616",
-        "seed must be a whole number from 0 to 2^63 - 1",
-    ),
-    "negative setting": (
-        "forget --run RUN --classes 1 --method duck --temperature -1",
-        "temperature must be 0 or more, got -1.0",
-    ),
-    "nan setting": (
-        "forget --run RUN --classes 1 --method duck --lambda-forget nan",
-        "lambda_forget must be a finite number",
-    ),
-    "a superscript": ("forget --run RUN --classes \xb2", "digits has no class '\xb2'"),
-    "a superscript as a share": ("pool --data digits --share \xb2/2 --out pool", "--share is K/N"),
-    "a config that is not UTF-8": ("train --config LATIN", "latin.toml cannot be read as TOML"),
-    "a record that is not UTF-8": ("forget --run LATINRUN --classes 1", "run.json cannot be read"),
-    "weights that hold NaN": (
-        "forget --data digits --model convnet --weights NAN --classes 1",
-        "nan.safetensors contains values that are not numbers (NaN), in 'head.weight'",
-    ),
+    "trian": "no command 'trian'. Did you mean 'train'?",
+    "forget --run RUN --classes 3 --method duckk": "No method 'duckk'. Did you mean 'duck'?",
+    "train --data cifar11": "No data set 'cifar11'. Did you mean 'cifar10'?",
+    "train --data digits --model resnet19": "No model 'resnet19'. Did you mean 'resnet18'?",
+    "train --data cifar10 --root nowhere": "--download",
+    "forget --run RUN --classes 10": "Class 10 is out of range: digits has classes 0 to 9",
+    "forget --run RUN --classes 0 1 2 3 4 5 6 7 8 9": "All 10 classes",
+    "forget --run RUN": "one of --classes, --fraction, --random-classes, --ids; given: none",
+    "forget --run RUN --classes 1 --fraction 0.1": "given: --classes, --fraction",
+    "forget --run RUN --fraction 0": "must lie between 0 and 1, got 0.0",
+    "forget --run RUN --random-classes 10": "must lie between 1 and 9, got 10",
+    "train --data digits --recipe-preset paper": "digits has no recipe 'paper'",
+    "forget --run RUN --fraction 0.0001": "nothing to forget",
+    "forget --run RUN --ids UNKNOWN": "not in the training data: 'x1'",
+    "forget --run RUN --ids TWICE": "Duplicated ids: '2'",
+    "forget --run nowhere --classes 1": "nowhere is not a run",
+    "forget --data digits --classes 1": "Give the model as --run RUN",
+    "forget --data digits --model convnet --classes 1": "also needs --weights",
+    "forget --data digits --model allcnn --weights WEIGHTS --classes 1": "does not fit this model",
+    "forget --data digits --model convnet --weights EVIL --classes 1": "run code",
+    "train --data digits --lr 1e30 --epochs 2": "Lower the learning rate",
+    "train --data digits --device cuda:99": "No device 'cuda:99' here",
+    "forget --run RUN --classes 1 --head haed": "no module 'haed' to be its head",
+    "train --data ONECLASS": "at least two",
+    "train --data BROKEN": "2.png",
+    "train --data PIPE": "3.png: it is not a regular file",
+    "train --data digits --momentum 0 --nesterov": "nesterov needs a momentum above 0",
+    "train --data digits --weight-decay -1": "weight_decay must be 0 or more, got -1.0",
+    "train --data digits --momentum -1": "momentum must be 0 or more, got -1.0",
+    "train --data digits --momentum nan": "momentum must be a finite number, got nan",
+    "train --data digits --label-smoothing 2": "label_smoothing must be in [0, 1], got 2",
+    "train --data digits --label-smoothing nan": "label_smoothing must be a finite number, got nan",
+    "train --data digits --schedule step --gamma -1": "gamma must be 0 or more, got -1.0",
+    "train --data digits --mean nan --std 1": "mean must be a finite number, got nan",
+    "train --data digits --image-size 100000000": "must be from 1 to 16384, got 100000000",
+    "train --data digits --seed -1": "seed must be a whole number from 0 to 2^63 - 1, got -1",
+    "forget --run RUN --classes 1 --seed 18446744073709551616": "from 0 to 2^63 - 1",
+    "forget --run RUN --classes 1 --method duck --temperature -1": "must be 0 or more, got -1.0",
+    "forget --run RUN --classes 1 --method duck --lambda-forget nan": "must be a finite number",
+    "forget --run RUN --classes ²": "digits has no class '²'",
+    "pool --data digits --share ²/2 --out pool": "--share is K/N",
+    "train --config LATIN": "LATIN cannot be read as TOML",
+    "forget --run LATINRUN --classes 1": "run.json cannot be read",
+    "forget --data digits --model convnet --weights NAN.safetensors --classes 1": "numbers (NaN)",
 }
 """A command line, and a part of its message. Names in capitals are places that the test makes."""
 
 
-@pytest.mark.parametrize("case", list(WRONG))
+@pytest.mark.parametrize("line", WRONG)
 def test_wrong_input_is_one_message_exit_code_2_and_nothing_written(
-    case: str, original: Path, own: Path, capsys: pytest.CaptureFixture[str]
+    line: str, original: Path, own: Path, duck: Runner
 ) -> None:
-    line, message = WRONG[case]
-    (own / "unknown.txt").write_text("x1\n")
-    (own / "twice.txt").write_text("2\n3\n2\n")
-    places = {
-        "UNKNOWN": "unknown.txt",
-        "TWICE": "twice.txt",
-        "ONECLASS": "one",
-        "BROKEN": "images",
-        "PIPE": "images",
-    }
-    places |= {"LATIN": "latin.toml", "LATINRUN": "latin", "NAN": "nan.safetensors"}
-    (own / "latin.toml").write_bytes(b"\xff\xfe[training]\n")
-    (own / "latin").mkdir()
-    (own / "latin" / "run.json").write_bytes(b"\xff\xfe{}")
-    if case == "weights that hold NaN":
+    dogs, cats = own / "images" / "dog", own / "images" / "cat"
+    places: dict[str, object] = {"RUN": original, "WEIGHTS": original / "model.safetensors"}
+    (own / "UNKNOWN").write_text("x1\n")
+    (own / "TWICE").write_text("2\n3\n2\n")
+    (own / "LATIN").write_bytes(b"\xff\xfe[training]\n")
+    (own / "LATINRUN").mkdir()
+    (own / "LATINRUN" / "run.json").write_bytes(b"\xff\xfe{}")
+    if "NAN" in line:
         weights = load_file(original / "model.safetensors")
         weights["head.weight"][0, 0] = float("nan")
-        save_file(weights, own / "nan.safetensors")
-    if case == "a pipe among images":
-        (own / "images" / "dog" / "3.png").unlink()
-        os.mkfifo(own / "images" / "dog" / "3.png")
-    if case == "one class":
-        (own / "one" / "cat").mkdir(parents=True)
-        (own / "images" / "cat" / "1.png").rename(own / "one" / "cat" / "1.png")
-    if case == "broken image":
-        (own / "images" / "dog" / "2.png").write_bytes(
-            (own / "images" / "dog" / "2.png").read_bytes()[:60]
-        )
-    if case == "weights that run code":
-        places["EVIL"] = str(weights_that_run_code(own))
-    words = [places.get(word, word.replace("RUN", str(original))) for word in line.split()]
+        save_file(weights, own / "NAN.safetensors")
+    if "PIPE" in line:
+        places["PIPE"] = "images"
+        (dogs / "3.png").unlink()
+        os.mkfifo(dogs / "3.png")
+    if "ONECLASS" in line:
+        (own / "ONECLASS" / "cat").mkdir(parents=True)
+        (cats / "1.png").rename(own / "ONECLASS" / "cat" / "1.png")
+    if "BROKEN" in line:
+        places["BROKEN"] = "images"
+        (dogs / "2.png").write_bytes((dogs / "2.png").read_bytes()[:60])
+    if "EVIL" in line:
+        places["EVIL"] = weights_that_run_code(own)
+    words = [places.get(word, word) for word in line.split()]
     out = own / "out"
-    err = duck(
-        capsys, *words, *(["--out", str(out)] if words[0] in ("train", "forget") else []), code=2
-    )
-    last = [line for line in err.strip().splitlines() if line.startswith("duck")]
+    more = ["--out", out] if words[0] in ("train", "forget") else []
+    err = duck.run(words, more, code=2).err
+    last = [text for text in err.strip().splitlines() if text.startswith("duck")]
     assert len(last) == 1, err
-    assert message in last[0]
+    assert WRONG[line] in last[0]
     assert "Traceback" not in err
     assert not out.exists()
     assert not (own / "owned").exists()
 
 
-def test_a_config_of_other_data_is_refused(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["show", str(original), "--toml"]) == 0
-    text = capsys.readouterr().out
-    config, out = tmp_path / "experiment.toml", str(tmp_path / "out")
+def test_a_config_of_other_data_is_refused(original: Path, tmp_path: Path, duck: Runner) -> None:
+    text = duck.run("show --toml", original).out
+    config, out = tmp_path / "experiment.toml", tmp_path / "out"
     config.write_text(re.sub(r'fingerprint = "..', 'fingerprint = "zz', text))
-    words = ["train", "--config", str(config), "--epochs", "1", "--out", out, "--json"]
-    assert "data are not those" in duck(capsys, *words, code=2)
-    assert not Path(out).exists()
-    duck(capsys, *words, "--data", "digits")  # other data, as the user asks
+    words = ["train", "--config", config, "--epochs", "1", "--out"]
+    assert "data are not those" in duck(words, out, code=2)
+    assert not out.exists()
+    duck(words, out, "--data digits")  # other data, as the user asks
     config.write_text(text)
-    duck(capsys, *words[:-2], str(tmp_path / "same"), "--json")
+    duck(words, tmp_path / "same")
 
 
 @pytest.mark.parametrize(

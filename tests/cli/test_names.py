@@ -12,7 +12,7 @@ from duck import cli
 from duck.errors import BadInput
 from duck.methods import Original
 from duck.scenarios import ForgetClasses, ForgetSamples, describe
-from tests.cli.commands import split
+from tests.cli.commands import Runner
 from tests.toys import toy_data, toy_examples, trained_net
 
 ESCAPE = "\x1b[31mred\x1b[0m"
@@ -43,51 +43,38 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(images: Path) -> Path:
     folder = images.parent / "original"
-    assert (
-        cli.main(split("train --data {} --model convnet --epochs 12 --out {}", images, folder)) == 0
-    )
+    words = ["train", "--data", images, "--model", "convnet", "--epochs", "12", "--out", folder]
+    assert cli.main([str(word) for word in words]) == 0
     return folder
 
 
-def test_show_names_the_request_and_the_verdict(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_names_the_request_and_the_verdict(run: Path, tmp_path: Path, duck: Runner) -> None:
     out = tmp_path / "forgot"
-    assert cli.main(["forget", "--run", str(run), "--classes", "b", "--out", str(out)]) == 0
-    capsys.readouterr()
-    assert cli.main(["show", str(out)]) == 0
-    shown = capsys.readouterr().out
+    duck.run("forget --run", run, "--classes b --out", out)
+    shown = duck.run("show", out).out
     count = json.loads((out / "run.json").read_text())["samples"]["forget"]
     assert f"{count} samples ('b' {count})" in shown
     assert f"`duck audit {out}`" in shown
     for tier, verdict in (("quick", "not forgotten"), ("oracle", "forgotten")):
         audit = {"verdict": verdict, "tier": tier, "models": 5}
         (out / f"audit-{tier}.json").write_text(json.dumps(audit))
-        assert cli.main(["show", str(out)]) == 0
-        assert f"Verdict ({tier} audit): {verdict}." in capsys.readouterr().out
+        assert f"Verdict ({tier} audit): {verdict}." in duck.run("show", out).out
     undecided = {"verdict": "no verdict", "tier": "full"}
     (out / "audit-full.json").write_text(json.dumps(undecided))
-    assert cli.main(["show", str(out)]) == 0
-    shown = capsys.readouterr().out
+    shown = duck.run("show", out).out
     assert "Verdict (oracle audit): forgotten." in shown
     assert "audit-full.json" in shown
     (out / "audit-oracle.json").write_text("{")
-    assert cli.main(["show", str(out)]) == 0
-    assert "audit-oracle.json cannot be read" in capsys.readouterr().out
-    assert cli.main(["show", str(run)]) == 0
-    assert "Verdict" not in capsys.readouterr().out
+    assert "audit-oracle.json cannot be read" in duck.run("show", out).out
+    assert "Verdict" not in duck.run("show", run).out
 
 
-def test_show_counts_ids_once_and_needs_no_settings(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "retrained"
-    (tmp_path / "ids.txt").write_text("\n".join(listed_ids(run)))
-    words = split("forget --run {} --ids {} --method retrained", run, tmp_path / "ids.txt")
-    assert cli.main([*words, "--out", str(out), "--max-accuracy-loss", "1"]) in (0, 1)
-    capsys.readouterr()
-    assert cli.main(["show", str(out)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_show_counts_ids_once(run: Path, tmp_path: Path, duck: Runner) -> None:
+    out, ids = tmp_path / "retrained", tmp_path / "ids.txt"
+    ids.write_text("\n".join(listed_ids(run)))
+    words = "--method retrained --max-accuracy-loss 1 --out"
+    duck.run("forget --run", run, "--ids", ids, words, out)
+    lines = duck.run("show", out).out.splitlines()
     (request,) = [line for line in lines if line.startswith("Request:")]
     assert request.count("3 samples") == 1
     assert "Method retrained" in lines
@@ -99,16 +86,10 @@ def listed_ids(run: Path) -> list[str]:
     return [str(file.relative_to(folder)) for file in sorted(folder.glob("b/*.png"))[:12:4]]
 
 
-def test_show_of_a_run_that_forgot_nothing(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_of_a_run_that_forgot_nothing(run: Path, tmp_path: Path, duck: Runner) -> None:
     out = tmp_path / "same"
-    assert (
-        cli.main(split("forget --run {} --fraction 0.2 --method original --out {}", run, out)) == 1
-    )
-    capsys.readouterr()
-    assert cli.main(["show", str(out)]) == 0
-    assert "Verdict: not forgotten." in capsys.readouterr().out
+    duck.run("forget --run", run, "--fraction 0.2 --method original --out", out, code=1)
+    assert "Verdict: not forgotten." in duck.run("show", out).out
 
 
 def test_names_are_printed_without_terminal_escapes(

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from duck import cli
 from duck.data import load
-from tests.cli.commands import duck, split, train_digits
+from tests.cli.commands import Runner, train_digits
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def forget(tmp_path: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def forget(tmp_path: Path, weights: Path, duck: Runner) -> Any:
     """Runs `duck forget` on digits of class 3 alone."""
     data = load("digits")
     batch = next(data.train.batches(len(data.train)))
@@ -38,16 +37,16 @@ def forget(tmp_path: Path, weights: Path, capsys: pytest.CaptureFixture[str]) ->
         test_ids=data.test.ids,
     )
     (tmp_path / "all.txt").write_text("\n".join(ids))
-    flags = split("--model convnet --weights {} --data {}", weights, tmp_path / "threes.npz")
+    flags = ["--model convnet --weights", weights, "--data", tmp_path / "threes.npz"]
 
     def run(*words: object, code: int = 0) -> Any:
         out = tmp_path / "run"
-        return duck(capsys, "forget", *flags, "--out", out, "--json", *words, code=code)
+        return duck("forget", flags, "--out", out, words, code=code)
 
     return run
 
 
-def test_a_class_without_retain_samples(forget: Any, tmp_path: Path) -> None:
+def test_a_class_without_retain_samples(forget: Any, tmp_path: Path, duck: Runner) -> None:
     printed = forget("--classes", 3)
     assert printed["method"] == "delete"
     assert printed["scores"]["forget"] < 0.1
@@ -56,11 +55,10 @@ def test_a_class_without_retain_samples(forget: Any, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["samples"]["retain"] == 0
     page = tmp_path / "report.html"
-    assert cli.main(["report", str(tmp_path / "run"), "-o", str(page)]) == 0
-    assert cli.main(["show", str(tmp_path / "run")]) == 0
-    assert cli.main(["audit", str(tmp_path / "run")]) == 2
-    again = split("forget --run {} --fraction 0.1 --out {}", tmp_path / "run", tmp_path / "x")
-    assert cli.main(again) == 2
+    duck.run("report", tmp_path / "run", "-o", page)
+    duck.run("show", tmp_path / "run")
+    duck("audit", tmp_path / "run", code=2)
+    duck("forget --run", tmp_path / "run", "--fraction 0.1 --out", tmp_path / "x", code=2)
 
 
 def test_the_same_samples_by_their_ids_stay_in_their_class(forget: Any, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from duck import load
-from duck.commands.pool import Inputs, PoolOptions, make_pool, parse_share
+from duck import DataOptions, Display
+from duck.commands.pool import PoolOptions, make_pool, parse_share
 from duck.errors import BadInput
 from duck.pools.reader import Pool
 from duck.scenarios import ForgetClasses
@@ -65,14 +65,16 @@ def test_a_call_makes_the_part_of_a_slurm_task_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages: list[str] = []
-    inputs = Inputs(load("digits"), ForgetClasses(["3"]), recipe=RECIPE)
+    display = Display(message=messages.append)
+    request = ForgetClasses(["3"])
+    source = DataOptions("digits")
     options = PoolOptions(tmp_path / "pool", models=4, method="neg-grad", device="cpu")
     set_slurm(monkeypatch, ID=2, COUNT=2, MIN=1)
-    counts = make_pool(inputs, options, message=messages.append)
+    counts = make_pool(options, source, request, recipe=RECIPE, display=display)
     assert counts == (3, 0, 0)
     assert len(messages) == 1
     set_slurm(monkeypatch)
-    assert make_pool(inputs, options, message=messages.append) == (3, 3, 0)
+    assert make_pool(options, source, request, recipe=RECIPE, display=display) == (3, 3, 0)
     assert len(messages) == 1
     pool = Pool(tmp_path / "pool")
     assert (pool.design, len(pool)) == ("request", 4)

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from duck import cli
+from duck.display import JobProgress
 from duck.engines import RayEngine, create_engine
 from duck.engines.ray import RETRIES
 from duck.errors import BadInput, DuckError
-from duck.pools.build import Progress
+from duck.pools.files import ModelInfo
 from duck.pools.reader import Pool
 from tests.audits.pools import build, plan
 from tests.engines.functions import (
@@ -148,7 +149,7 @@ def test_a_task_that_kills_every_worker_ends_the_command(ray: Any, tmp_path: Pat
 def test_a_pool_loses_nothing_when_a_worker_is_killed(ray: Any, tmp_path: Path) -> None:
     killed: list[int] = []
 
-    def kill_a_worker(progress: Progress) -> None:
+    def kill_a_worker(progress: JobProgress[ModelInfo]) -> None:
         if progress.job is not None and not killed:
             killed.extend(worker_processes()[:1])
             os.kill(killed[0], signal.SIGKILL)

@@ -12,13 +12,14 @@ from safetensors.numpy import load_file, save_file
 from torch._dynamo.utils import counters
 
 from duck.audits.scores import margins
+from duck.display import JobProgress
 from duck.engines import ProcessEngine
 from duck.errors import BadInput, DuckError
 from duck.models import build as build_model
 from duck.pools import build as build_module
 from duck.pools import plan as planning
-from duck.pools.build import Progress, Trainer
-from duck.pools.files import find, merge
+from duck.pools.build import Trainer
+from duck.pools.files import ModelInfo, find, merge
 from duck.pools.plan import Job, Part, Samples, make_layout
 from duck.pools.reader import Pool, State, mismatch
 from duck.runtime import seeded
@@ -182,7 +183,7 @@ def test_a_shadow_pool_has_models_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_more_models_train_only_the_rest(tmp_path: Path, whole: Pool) -> None:
-    news: list[Progress] = []
+    news: list[JobProgress[ModelInfo]] = []
     assert build(tmp_path / "p", plan(), 2, news.append) == (3, 0, 0)
     written = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "p").iterdir()}
     assert build(tmp_path / "p", plan(), 4, news.append) == (3, 3, 0)
@@ -219,9 +220,9 @@ def test_a_model_is_trained_with_one_thread(tmp_path: Path) -> None:
 
 
 def test_a_model_that_another_process_made_meanwhile_is_reused(tmp_path: Path) -> None:
-    news: list[Progress] = []
+    news: list[JobProgress[ModelInfo]] = []
 
-    def hear(one: Progress) -> None:
+    def hear(one: JobProgress[ModelInfo]) -> None:
         news.append(one)
         if len(news) == 1:
             build(tmp_path / "p", plan(), 2)
@@ -278,18 +279,9 @@ def test_a_file_that_is_named_as_ours_is_not_replaced(tmp_path: Path, whole: Poo
 
 
 @pytest.mark.slow
-def test_workers_and_stacked_weights_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
+def test_workers_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
     assert build(tmp_path / "workers", plan(), 4, engine=ProcessEngine(2)) == (6, 0, 0)
     assert same(Pool(tmp_path / "workers"), whole)
-    stacked = pool(tmp_path / "stacked", plan(), 4, stack=2)
-    for state in ("before", "oracle"):
-        np.testing.assert_allclose(
-            stacked.stack(state).margins, whole.stack(state).margins, rtol=1e-3, atol=1e-3
-        )
-    # A group that a kill cut in two is trained again as a group: the same bits.
-    find(tmp_path / "stacked").path(Job("model", 1)).unlink()
-    assert build(tmp_path / "stacked", plan(), 4, stack=2) == (1, 5, 0)
-    assert same(Pool(tmp_path / "stacked"), stacked)
 
 
 def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
@@ -298,7 +290,7 @@ def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
     cpu = torch.device("cpu")
     trainer = Trainer(what, toy_data(), find(tmp_path / "p"), cpu, compiled=False)
     with pytest.raises(DuckError, match="no_such_module"):
-        list(ProcessEngine(1)(trainer, [(Job("model", 0),)], lambda _: True))
+        list(ProcessEngine(1)(trainer, [Job("model", 0)], lambda _: True))
     with pytest.raises(BadInput, match="no finished model yet"):
         Pool(tmp_path / "p")
 
@@ -526,7 +518,7 @@ def test_the_time_limit_begins_nothing_that_would_not_fit(tmp_path: Path) -> Non
             job, {"members": files.read(job, "members")}, replace(files.info(job), seconds=1000.0)
         )
     assert build(tmp_path / "p", plan(), 4, limit=900) == (0, 3, 3)
-    news: list[Progress] = []
+    news: list[JobProgress[ModelInfo]] = []
     assert build(tmp_path / "p", plan(), 4, news.append, limit=1100) == (3, 3, 0)
     assert news[0].seconds_left == 3000
 

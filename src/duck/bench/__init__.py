@@ -4,7 +4,7 @@ from duck.bench.attacks import attacker
 from duck.bench.claims import check_claims
 from duck.bench.grids import Attack, find_grid
 from duck.bench.results import Results
-from duck.bench.run_bench import BenchOptions, grid_table, run_grid
+from duck.bench.run_bench import BenchOptions, find_grids, grid_table, next_steps, run_grid
 from duck.bench.status import Planner
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "attacker",
     "check_claims",
     "find_grid",
+    "find_grids",
     "grid_table",
+    "next_steps",
     "run_grid",
 ]

@@ -9,6 +9,7 @@ from duck.bench.estimates import Estimates
 from duck.bench.grids import Facts, Grid, Only, cells, experiment, narrow, original_of
 from duck.bench.results import Result, Results
 from duck.bench.runner import Job
+from duck.display import JobProgress
 from duck.engines import INLINE, Engine
 from duck.methods.base import METHODS
 from duck.types import Data
@@ -76,18 +77,6 @@ def check_requests(jobs: Iterable[Job], data: Mapping[str, Data]) -> None:
             request(data[job.dataset], job.experiment.seed, job.experiment.protocol)
 
 
-class Progress(NamedTuple):
-    """How far a grid is: a job is about to start, or has just ended with a result."""
-
-    done: int
-    left: int
-    seconds_left: float | None
-    """None where no run has been timed yet."""
-    job: Job
-    line: Result | None = None
-    """None: the job is about to start."""
-
-
 class RunCounts(NamedTuple):
     """How many runs of a grid ended, failed and were left out."""
 
@@ -106,7 +95,7 @@ def execute(
     device: str,
     engine: Engine = INLINE,
     limit: float | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[JobProgress[Result]], None] = lambda _: None,
 ) -> RunCounts:
     """Run the jobs and append each result as it ends.
 
@@ -123,7 +112,7 @@ def execute(
 
     def progress(job: Job, line: Result | None = None) -> None:
         seconds_left = estimates.total(map(expected, left.values()))
-        report(Progress(len(finished), len(left), seconds_left, job, line))
+        report(JobProgress(len(finished), len(left), seconds_left, job, line))
 
     def start(job: Job) -> bool:
         nonlocal in_time

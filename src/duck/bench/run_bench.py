@@ -2,30 +2,28 @@
 
 import shlex
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from duck.analysis.attribution import require_captum
 from duck.artifacts import default_root
 from duck.bench.attacks import attacker
-from duck.bench.executor import Progress, RunCounts, check_requests, execute, plan
-from duck.bench.grids import Grid, Only, facts_of, find_grid, parse_only, rehearsal
-from duck.bench.results import Results
+from duck.bench.executor import RunCounts, check_requests, execute, plan
+from duck.bench.grids import Grid, Only, built_in, facts_of, find_grid, parse_only, rehearsal
+from duck.bench.results import Result, Results
 from duck.bench.runner import Runner
+from duck.bench.status import Planner, Step
 from duck.bench.tables import Table, make_table
 from duck.checks import check_model_code
 from duck.data import load
-from duck.display import Display
+from duck.display import Display, JobProgress
 from duck.engines import INLINE, Engine
 from duck.errors import BadInput, DuckError, UnknownName
 from duck.methods.base import METHODS
 from duck.registry import suggest
 from duck.runtime import device_name, pick_device
 from duck.types import Data
-
-ShowJobs = Callable[[int], AbstractContextManager[Callable[[Progress], None]]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,11 @@ class BenchOptions:
             return self.models
         return self.results_folder / "models" if self.rehearse else default_root()
 
+    def check(self) -> None:
+        """Raise errors that are known before the data are read."""
+        if self.limit_minutes is not None and not self.limit_minutes >= 0:  # NaN is not
+            raise BadInput(f"--limit-minutes must be 0 or more, got {self.limit_minutes}.")
+
     def grid(self, name: str) -> Grid:
         """Return a grid by its name or file; for a rehearsal, a small copy."""
         grid = find_grid(name)
@@ -104,6 +107,27 @@ def grid_table(name: str, options: BenchOptions, results: Results) -> Table:
     return make_table(grid, results, parse_only(options.only, grid))
 
 
+def find_grids(names: Sequence[str]) -> list[Grid]:
+    """Return grids by their names or files, by default all grids of the paper."""
+    papers = [name for name in built_in() if name.startswith("paper/")]
+    return [find_grid(name) for name in names or papers]
+
+
+def next_steps(
+    names: Sequence[str], minutes: float, options: BenchOptions, results: Results
+) -> list[Step]:
+    """Return the commands that fill the most important missing cells within these minutes."""
+    if not minutes >= 0:  # NaN is not
+        raise BadInput(f"--next must be 0 or more, got {minutes}.")
+    default = BenchOptions()
+    flags: list[str] = []
+    for name in ("root", "out", "models"):
+        folder = getattr(options, name)
+        if folder != getattr(default, name):
+            flags += [f"--{name}", str(folder)]
+    return Planner(results, options.store).next_steps(find_grids(names), minutes, flags)
+
+
 def run_grid(
     name: str,
     options: BenchOptions,
@@ -111,14 +135,14 @@ def run_grid(
     *,
     engine: Engine = INLINE,
     display: Display | None = None,
-    show_jobs: ShowJobs = lambda total: nullcontext(lambda state: None),
+    report: Callable[[JobProgress[Result]], None] = lambda _: None,
 ) -> GridRun:
     """Execute the missing runs of a grid and append their results, as `duck bench` does.
 
-    results     the results of the folder, if they were read before
-    show_jobs   called with the number of runs; its context gives a progress callback
+    results   the results of the folder, if they were read before
     """
     started_at = time.monotonic()
+    options.check()
     results = results or Results(options.results_folder)
     display = display or Display()
     device = pick_device(options.device)
@@ -154,17 +178,16 @@ def run_grid(
         # Reading the data counts, too.
         limit = 60 * options.limit_minutes - (time.monotonic() - started_at)
     try:
-        with show_jobs(len(missing.jobs)) as report:
-            counts = execute(
-                missing.jobs,
-                runner,
-                results,
-                grid.name,
-                device=device_name(device),
-                engine=engine,
-                limit=limit,
-                report=report,
-            )
+        counts = execute(
+            missing.jobs,
+            runner,
+            results,
+            grid.name,
+            device=device_name(device),
+            engine=engine,
+            limit=limit,
+            report=report,
+        )
     except KeyboardInterrupt:
         # Read again: the interruption may have come between storing a result and counting it.
         lines = Results(results.folder).lines

@@ -35,7 +35,7 @@ COMMANDS = {
     "pool": "train the models that attacks compare with; merge pools",
     "report": "write one page about stored runs: verdict, evidence, figures",
     "analyse": "compute the feature space and SHAP maps of stored runs",
-    "debias": "plant a bias, unlearn it, and measure whether it is gone",
+    "debias": "plant a bias, unlearn it, and measure how much of it is left",
     "show": "print the record of a stored run",
     "list": "methods, presets, scenarios, datasets, models, attacks, grids",
 }
@@ -48,6 +48,7 @@ AFTER_INTERRUPT = {
     "epoch.",
     "audit": "Finished retrained models and models of a pool are stored. The same command reuses "
     "them.",
+    "pool": "Finished models are stored. The same command resumes.",
     "report": "Finished files are there. The same command writes them again.",
 }
 RERUN_AFTER_INTERRUPT = "No half-written run was left. The same command starts it again."

@@ -1,25 +1,33 @@
 """duck bench: run a grid of experiments, print its table, or list what is missing."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 import tyro
 
-from duck.bench import BenchOptions, Planner, Results, check_claims, find_grid, grid_table, run_grid
+from duck.bench import (
+    BenchOptions,
+    Planner,
+    Results,
+    check_claims,
+    find_grids,
+    grid_table,
+    next_steps,
+    run_grid,
+)
 from duck.bench.claims import render_claims
 from duck.bench.columns import COLUMNS, Column
-from duck.bench.executor import Progress
 from duck.bench.formats import Format, render
-from duck.bench.grids import Grid, built_in
+from duck.bench.grids import built_in
 from duck.bench.results import Result
 from duck.bench.run_bench import GridRun
-from duck.bench.status import render_status
-from duck.cli.console import CONSOLE, emit, format_left, job_bar, say
+from duck.bench.status import Step, render_status
+from duck.cli.console import CONSOLE, emit, job_bar, say
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.inputs import EngineFlags
 from duck.cli.parsing import parse
+from duck.display import JobProgress
 from duck.errors import BadInput
 from duck.printable import counted
 
@@ -67,6 +75,11 @@ class BenchFlags:
     def output_format(self) -> Format:
         return "json" if self.json else self.format
 
+    @property
+    def is_overview(self) -> bool:
+        """Whether the results of several grids are printed."""
+        return self.status or self.claims or self.next is not None
+
 
 def main(argv: list[str]) -> int:
     args = parse(BenchFlags, argv, "bench")
@@ -74,21 +87,22 @@ def main(argv: list[str]) -> int:
     results = Results(args.bench.results_folder)
     for (name, reason), count in results.broken.items():
         say(f"Skipped {count} of the lines in {name}: {reason}.")
-    if args.status or args.next is not None or args.claims:
-        _print_overview(args, results)
+    if args.is_overview or args.table:
+        if not results.folder.is_dir():
+            say(f"There is no folder {results.folder} with results: name theirs with --out.")
+        print_part = _print_overview if args.is_overview else _print_table
+        print_part(args, results)
         return DONE
-    if args.table:
-        _warn_without_results(results)
-        _print_table(args, results)
-        return DONE
-    run = run_grid(
-        args.grids[0],
-        args.bench,
-        results,
-        engine=args.engine.create(),
-        display=CONSOLE,
-        show_jobs=_progress,
-    )
+    engine = args.engine.create()
+    with job_bar("bench") as bar:
+        run = run_grid(
+            args.grids[0],
+            args.bench,
+            results,
+            engine=engine,
+            display=CONSOLE,
+            report=lambda state: bar(state, _ending(state)),
+        )
     if run.is_interrupted:
         ended = f"{counted(run.counts.ran, 'run')} ended"
         say(f"Interrupted: {ended}, {run.counts.left} are left. Rerun the same command to resume.")
@@ -100,67 +114,49 @@ def main(argv: list[str]) -> int:
     return FAILED if run.counts.failed else DONE
 
 
-def _print_table(args: BenchFlags, results: Results) -> None:
-    print(render(grid_table(args.grids[0], args.bench, results), args.output_format))
-
-
 def _check(args: BenchFlags) -> None:
-    """Raise an error for flags that do not go together."""
-    overviews = {"--next": args.next is not None, "--status": args.status, "--claims": args.claims}
-    others = {"--table": args.table, "--rehearse": args.bench.rehearse, "--only": args.bench.only}
-    given = [flag for flag, is_given in {**overviews, **others}.items() if is_given]
-    if any(overviews.values()) and len(given) > 1:
-        raise BadInput(f"{given[0]} goes alone, without {', '.join(given[1:])}.")
-    if not any(overviews.values()) and len(args.grids) != 1:
-        action = "print" if args.table else "run"
-        count = len(args.grids) or "none"
-        raise BadInput(f"Name one grid to {action}, got {count}. Known: {', '.join(built_in())}.")
+    """Raise an error for flags that cannot be combined."""
+    flags = {"--next": args.next is not None, "--status": args.status, "--claims": args.claims}
+    flags |= {"--table": args.table, "--rehearse": args.bench.rehearse}
+    flags["--only"] = bool(args.bench.only)
+    given = [flag for flag, is_given in flags.items() if is_given]
+    if args.is_overview and len(given) > 1:
+        raise BadInput(f"{given[0]} cannot be combined with {', '.join(given[1:])}.")
+    if args.is_overview and args.output_format in ("latex", "csv"):
+        raise BadInput(f"--format {args.format} is for tables; take text, markdown or json.")
     if args.claims and args.grids:
         raise BadInput(
             f"--claims takes no grid, got {args.grids[0]!r}: the claims are those of the paper."
         )
-    for flag, minutes in (("--limit-minutes", args.bench.limit_minutes), ("--next", args.next)):
-        if minutes is not None and not minutes >= 0:  # NaN is not
-            raise BadInput(f"{flag} must be 0 or more, got {minutes}.")
+    if not args.is_overview and len(args.grids) != 1:
+        action = "print" if args.table else "run"
+        count = len(args.grids) or "none"
+        raise BadInput(f"Name one grid to {action}, got {count}. Known: {', '.join(built_in())}.")
 
 
-def _warn_without_results(results: Results) -> None:
-    if not results.folder.is_dir():
-        say(
-            f"There is no folder {results.folder}, so there are no results: name theirs with --out."
-        )
+def _print_table(args: BenchFlags, results: Results) -> None:
+    print(render(grid_table(args.grids[0], args.bench, results), args.output_format))
 
 
 def _print_overview(args: BenchFlags, results: Results) -> None:
-    """Print the status of grids, what to run next, or the claims of the paper."""
+    """Print the claims of the paper, the status of grids, or what to run next."""
     form = args.output_format
-    if form in ("latex", "csv"):
-        raise BadInput(f"--format {form} is for tables; take text, markdown or json.")
-    _warn_without_results(results)
     if args.claims:
         print(render_claims(check_claims(results), form))
-        return
-    planner = Planner(results, args.bench.store)
-    names = args.grids or [name for name in built_in() if name.startswith("paper/")]
-    grids = [find_grid(name) for name in names]
-    if args.status:
-        print(render_status(planner.status(grids), form, planner.estimates.device))
+    elif args.status:
+        planner = Planner(results, args.bench.store)
+        rows = planner.status(find_grids(args.grids))
+        print(render_status(rows, form, planner.estimates.device))
     else:
-        _print_next(args, planner, grids, form == "json")
+        minutes = args.next or 0.0
+        steps = next_steps(args.grids, minutes, args.bench, results)
+        if form == "json":
+            emit([asdict(step) for step in steps])
+        else:
+            _print_steps(steps, minutes)
 
 
-def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_json: bool) -> None:
-    """Print the commands that fill the most important missing cells."""
-    minutes = args.next or 0.0
-    folders: list[str] = []
-    for name in ("root", "out", "models"):
-        folder = getattr(args.bench, name)
-        if folder != getattr(BenchOptions(), name):
-            folders += [f"--{name}", str(folder)]
-    steps = planner.next_steps(grids, minutes, folders)
-    if as_json:
-        emit([asdict(step) for step in steps])
-        return
+def _print_steps(steps: Sequence[Step], minutes: float) -> None:
     for step in steps:
         unit = step.unit if step.count > 1 else step.unit[:-1]
         print(f"{step.command}  # {step.count} {unit}, about {step.minutes:g} min")
@@ -168,8 +164,8 @@ def _print_next(args: BenchFlags, planner: Planner, grids: Sequence[Grid], as_js
         say(f"About {sum(step.minutes for step in steps):.0f} of {minutes:g} minutes.")
     else:
         say(
-            f"No missing cell whose time is known fits into {minutes:g} minutes. --status shows "
-            "what is missing."
+            f"Nothing that is missing is expected to end within {minutes:g} minutes. --status "
+            "shows what is missing."
         )
 
 
@@ -186,24 +182,11 @@ def _print_counts(args: BenchFlags, run: GridRun) -> None:
         say(f"`duck bench --table {args.grids[0]} --out {args.bench.out}` prints the table.")
 
 
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
-    """Show a bar, and a line for each run that ended."""
-    with job_bar("", total) as bar:
-
-        def report(state: Progress) -> None:
-            left = format_left(state.left, state.seconds_left)
-            if state.line is None:
-                bar(left=left, description=str(state.job))
-            else:
-                bar(left=left, completed=state.done)
-                say(f"[{state.done}/{total}] {state.job}: {_ending(state.line)}; {left}")
-
-        yield report
-
-
-def _ending(line: Result) -> str:
-    """Return the error of a run, or its most important score and its time."""
+def _ending(state: JobProgress[Result]) -> str:
+    """Return the error of a run that ended, or its most important score and its time."""
+    line = state.result
+    if line is None:
+        return ""
     if line.failed:
         return f"failed: {line.error}"
     score, column = next(iter(COLUMNS[line.measurement_name].items()))

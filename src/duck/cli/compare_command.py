@@ -7,7 +7,7 @@ from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, write
 from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.parsing import parse
-from duck.commands.compare import Comparison, run_comparison
+from duck.commands.compare import Comparison, compare_methods
 from duck.comparison import Compared, CompareOptions, gap_to, rows, scores_of_retrained
 from duck.data.checks import Finding
 from duck.metrics import Scores
@@ -21,23 +21,23 @@ class CompareFlags(inputs.SharedFlags):
     """Run many methods on one scenario and print one table: scores, gaps to Retrained, seconds.
 
     The model is --run RUN, or your own as for `duck forget`. With neither, a model is trained on
-    --data first. With --out, each unlearned model is stored as a run below that folder as it ends,
-    with its accuracies after each epoch. --engine and --workers run several methods at the same
-    time. Exit code 1 if every method failed or lost too much accuracy.
+    the data first. With --out, each unlearned model is stored as a run below that folder as it
+    ends, with its accuracies after each epoch. --engine and --workers run several methods at the
+    same time. Exit code 1 if every method failed or lost too much accuracy.
     """
 
+    engine: inputs.EngineFlags
     compare: CompareOptions = field(default_factory=CompareOptions)
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
 
 
 def main(argv: list[str]) -> int:
-    default = CompareFlags(*inputs.default_flags(argv))
-    args = parse(CompareFlags, argv, "compare", default)
+    args = parse(CompareFlags, argv, "compare")
     forget = args.forget_options(
         max_accuracy_loss=args.compare.max_accuracy_loss, with_copies=args.with_copies
     )
-    comparison = run_comparison(forget, args.compare, args.engine.create(), CONSOLE)
+    comparison = compare_methods(forget, args.compare, args.engine.create(), CONSOLE)
     if args.output.json:
         emit(rows(comparison.in_order))
     else:
@@ -58,8 +58,8 @@ def _print_comparison(comparison: Comparison) -> None:
         if row.error is not None:
             write(f"{row.name} failed: {row.error}")
     _print_notes(compared, comparison.prepared.findings)
-    before = "`before` are the seconds of what a method prepares once for an original."
-    write(f"Gaps are to Retrained, in points; {before}" if retrained else before)
+    text = "`preparation` are the seconds of what a method prepares once for an original."
+    write(f"Gaps are to Retrained, in points; {text}" if retrained else text)
 
 
 def _print_scores(comparison: Comparison, retrained: Scores | None) -> None:
@@ -83,7 +83,7 @@ def _print_scores(comparison: Comparison, retrained: Scores | None) -> None:
             found = {name: gap_to(retrained, scores, name) for name in gaps}
             cells |= {f"gap {name}": _format_gap(gap) for name, gap in found.items()}
         cells["seconds"] = f"{row.outcome.seconds:.2f}"
-        table.append({**cells, "before": f"{row.outcome.prepare_seconds:.2f}"})
+        table.append({**cells, "preparation": f"{row.outcome.prepare_seconds:.2f}"})
     print_table(table)
 
 

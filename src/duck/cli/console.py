@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -21,7 +20,7 @@ from rich.progress import (
 from rich.table import Table
 
 from duck.cli.exit_codes import discard_output
-from duck.display import Display
+from duck.display import Display, JobProgress
 from duck.json_text import to_json
 from duck.printable import printable
 from duck.runs import COLUMNS
@@ -117,18 +116,33 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def job_bar(title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Show a bar for many jobs if stderr is a terminal.
+def job_bar(title: str) -> Iterator[Callable[[JobProgress[Any], str], None]]:
+    """Show a bar if stderr is a terminal, and a line for each job that ended.
 
-    Yield a function that updates it: it takes `left`, what is left in words, and the options of
-    `rich.progress.Progress.update`.
+    Yield a function that takes the progress, and how the job ended: "" if it did not.
     """
-    left = TextColumn("{task.fields[left]}", markup=False)
-    with _make_bar(left, transient=True, disable=not stderr.is_terminal) as bar:
-        yield partial(bar.update, bar.add_task(title, total=total, left=""))
+    left_column = TextColumn("{task.fields[left]}", markup=False)
+    bar = _make_bar(left_column, transient=True, disable=not stderr.is_terminal)
+    task = bar.add_task(title, total=None, left="")
+
+    def report(state: JobProgress[Any], ending: str) -> None:
+        bar.start()  # not before: reading data has a bar of its own
+        total = state.done + state.left
+        left = _format_left(state.left, state.seconds_left)
+        job = state.job or title
+        bar.update(task, completed=state.done, total=total, left=left, description=str(job))
+        if state.job is None:
+            say(f"{state.done} of {total} are there; {left}")
+        elif ending:
+            say(f"[{state.done}/{total}] {job}: {ending}; {left}")
+
+    try:
+        yield report
+    finally:
+        bar.stop()
 
 
-def format_left(left: int, seconds_left: float | None) -> str:
+def _format_left(left: int, seconds_left: float | None) -> str:
     """Return how many jobs are left and, if it is known, when they are expected to end."""
     if seconds_left is None or not left:
         return f"{left} left"

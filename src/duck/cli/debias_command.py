@@ -1,4 +1,4 @@
-"""duck debias: plant a bias, unlearn it, and measure on unseen images whether it is gone."""
+"""duck debias: plant a bias, unlearn it, and measure on unseen images how much of it is left."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,6 @@ from duck.cli.inputs import RunFlags, recipe_for_help
 from duck.cli.parsing import given_values, parse, read_flags
 from duck.commands.debias import BiasOptions, DebiasOptions, debias_run
 from duck.commands.options import DataOptions
-from duck.data import SMALL_IMAGES
 from duck.records import to_plain
 from duck.types import Recipe
 
@@ -33,11 +32,7 @@ class DebiasFlags:
 
 def main(argv: list[str]) -> int:
     given = read_flags(argv)
-    name = given.get("--data") or "digits"
-    model = "convnet" if name in SMALL_IMAGES else "resnet18"
-    default = DebiasFlags(
-        DataOptions(name), RunFlags(), recipe_for_help(name), BiasOptions(model=model)
-    )
+    default = DebiasFlags(DataOptions(), RunFlags(), recipe_for_help(given), BiasOptions())
     args = parse(DebiasFlags, argv, "debias", default)
     changes = given_values(args.recipe, given)
     record = debias_run(DebiasOptions(args.source, args.bias, args.output, changes), CONSOLE)

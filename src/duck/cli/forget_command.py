@@ -1,7 +1,7 @@
 """duck forget: make a model forget and store the unlearned model as a run."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, make_dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from duck.cli.exit_codes import DONE, FAILED
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.commands.forget import ForgetOptions, ForgetRun, forget_run
 from duck.commands.options import DataOptions, OriginalOptions
+from duck.data import DATASETS
 from duck.errors import BadInput
-from duck.experiment import Experiment
-from duck.methods import METHODS, Duck
+from duck.experiment import Experiment, Training
+from duck.methods import METHODS
 from duck.methods.base import Method
 from duck.methods.ladder import AUTO
 from duck.methods.presets import Preset, has_settings, preset
@@ -90,26 +91,23 @@ class NoSettings:
 
 
 @dataclass
-class ForgetFlags:
+class ForgetFlags(inputs.SharedFlags):
     """Make a model forget whole classes, a random fraction, or chosen samples.
 
-    The model is a stored run (--run), or your own: --model package.module:function --weights FILE
-    --data IMAGES. It can be the run of an earlier request: what that forgot stays out of the retain
-    set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE with one
-    id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, the model knows
-    what an earlier request was to forget, or no method passed --assure within its budget. Below are
-    the settings of the chosen --method, with its preset for these data. --config takes them from a
-    file.
+    The model is a stored run (--run), or your own (--model package.module:function --weights FILE
+    and --data IMAGES). It can be the run of an earlier request: what that forgot stays out of the
+    retain set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE
+    with one id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, the model
+    knows what an earlier request was to forget, or no method passed --assure within its budget. At
+    the end are the settings of the chosen --method, with its preset for these data. A file for
+    --config has them, too.
 
-    --assure oracle tries methods from the cheapest on, audits each, and ends with a model that
-    passes or with the retrained one.
+    With --assure oracle, methods are tried from the cheapest on and audited. The result is a model
+    that passes, or the retrained one.
     """
 
-    source: DataOptions
-    output: inputs.RunFlags
-    original: OriginalOptions
-    request: inputs.RequestFlags
     assurance: AssureFlags
+    settings: Any
     method: str = AUTO
     """A name from `duck list methods`, or auto: the method that fits the request."""
     preset: Preset = "tuned"
@@ -129,28 +127,33 @@ class ForgetFlags:
 
 def main(argv: list[str]) -> int:
     given = read_flags(argv)
-    config = inputs.load_config(given)
-    config_method = None if config is None else _method_of_config(config, given)
-    args = _parse(argv, given, config, config_method or _method_for_help(given))
-    options = ForgetOptions(
-        args.request.read(config.request if config else None),
-        args.original,
-        args.source,
-        args.output,
-        config_method or args.method,
-        given_values(args.settings, given),
-        args.preset,
-        args.presets,
-        args.request.protocol,
-        args.max_accuracy_loss,
-        args.with_copies,
+    config = inputs.load_config(given) or Experiment(Training("", ""))
+    if given.get("--config") and config.method is None:
+        raise BadInput(f"{given['--config']} is the experiment of a training: it has no method.")
+    own_method = None if given.get("--method") else config.method
+    name = METHODS.name_of(own_method) if own_method else given.get("--method") or AUTO
+    _check_settings(given, name)
+    default = ForgetFlags(
+        DataOptions(),
+        inputs.RunFlags(seed=config.seed),
+        OriginalOptions(head=config.head),
+        inputs.RequestFlags(protocol=config.protocol),
+        AssureFlags(),
+        own_method or _settings_for_help(name, given),
+        name,
+    )
+    args = parse(ForgetFlags, argv, "forget", default)
+    options = args.forget_options(
+        config.request,
+        method=own_method or args.method,
+        settings=given_values(args.settings, given),
+        preset=args.preset,
+        presets=args.presets,
+        max_accuracy_loss=args.max_accuracy_loss,
+        with_copies=args.with_copies,
+        earlier=config.earlier,
     )
     options.check()
-    if config is not None and config.earlier and config.earlier != options.original.earlier():
-        raise BadInput(
-            f"{args.config} follows earlier requests: give --run the run that forgot them, and no "
-            "other."
-        )
     args.assurance.check()
     if args.assurance.assure:
         return _assure(options, args.assurance, args.output.json)
@@ -158,61 +161,44 @@ def main(argv: list[str]) -> int:
     return _print_run(forgotten, args.output.json) if forgotten.is_first else DONE
 
 
-def _method_of_config(config: Experiment, given: GivenFlags) -> Method | None:
-    """Return the method of --config; None if --method names another one."""
-    if config.method is None or config.request is None:
-        raise BadInput(
-            f"{given['--config']} is the experiment of a training: it has no method and no request."
-        )
-    if given.get("--method"):
-        return None
-    if given.get("--preset") or given.get("--presets"):
-        raise BadInput(
-            "--config has every setting of its method: leave --preset and --presets out, or name "
-            "the method with --method."
-        )
-    return config.method
-
-
-def _parse(
-    argv: Sequence[str], given: GivenFlags, config: Experiment | None, method: Method | None
-) -> Any:
-    """Parse the flags, among them the settings of the method."""
-    settings = NoSettings() if method is None else method
-    flags = make_dataclass(
-        "ForgetFlags", [("settings", type(settings))], bases=(ForgetFlags,), kw_only=True
-    )
-    flags.__doc__ = ForgetFlags.__doc__
-    default = flags(
-        source=inputs.data_flags(given),
-        output=inputs.RunFlags(seed=config.seed if config else 0),
-        original=OriginalOptions(head=config.head if config else None),
-        request=inputs.RequestFlags(protocol=config.protocol if config else "holdout"),
-        assurance=AssureFlags(),
-        method=AUTO if method is None else METHODS.name_of(method),
-        settings=settings,
-    )
-    return parse(flags, argv, "forget", default)
-
-
-def _method_for_help(given: GivenFlags) -> Method | None:
-    """Return the settings that the help shows: the preset, as far as it is known without data.
-
-    None: the method is chosen when the data are read.
-    """
-    name = given.get("--method") or AUTO
+def _settings_for_help(name: str, given: GivenFlags) -> Method | NoSettings:
+    """Return the settings that the help shows: the preset, as far as it is known without data."""
     if name == AUTO:
-        _refuse_settings(given)
-        return None
+        return NoSettings()
     kind = "class" if given.get("--classes") else "samples"
     if kind not in METHODS[name].scenarios:
         return METHODS[name]()
-    data = inputs.data_name(given)
+    data, samples = _known_data(given)
     which: Any = given.get("--preset") or "tuned"
     file = Path(given["--presets"]) if given.get("--presets") else None
     if file is not None and not has_settings(file, name, data, kind):
         file = None
-    return preset(name, data, kind, inputs.data_samples(given), which, file)
+    return preset(name, data, kind, samples, which, file)
+
+
+def _known_data(given: GivenFlags) -> tuple[str, int | None]:
+    """Return the name of the data and the number of training samples, before they are read.
+
+    The presets know the number for named data sets (None); others are taken for small (0).
+    """
+    if not given.get("--run"):
+        data = given.get("--data") or "digits"
+        return data, None if data in DATASETS else 0
+    run = runs.load_public(Path(given["--run"]))
+    parts = sum(run.samples.get(name, 0) for name in ("forget", "retain"))
+    return run.experiment.training.data, run.samples.get("train") or parts or None
+
+
+def _check_settings(given: GivenFlags, method: str) -> None:
+    """Raise an error for settings of other methods than the chosen one."""
+    settings = {name: {setting.name for setting in fields(METHODS[name])} for name in METHODS}  # type: ignore[arg-type]
+    for flag in given:
+        setting = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+        owners = [name for name, own in settings.items() if setting in own]
+        if owners and method not in owners:
+            raise BadInput(
+                f"{flag} is a setting of {', '.join(owners)}: name the method with --method."
+            )
 
 
 def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:
@@ -224,17 +210,6 @@ def _assure(options: ForgetOptions, flags: AssureFlags, as_json: bool) -> int:
     if flags.dry_run:
         return _print_plan(plan_assurance(options, flags.options, CONSOLE), as_json)
     return _print_assured(assure_run(options, flags.options, CONSOLE), as_json)
-
-
-def _refuse_settings(given: GivenFlags) -> None:
-    """Raise an error for settings of a method where none is named."""
-    known = {field.name for field in fields(Duck)}
-    settings = [flag for flag in given if flag[2:].removeprefix("no-").replace("-", "_") in known]
-    if settings:
-        raise BadInput(
-            f"{settings[0]} is a setting of a method: add --method duck, or another name from "
-            "`duck list methods`."
-        )
 
 
 def _print_plan(steps: "Sequence[PlannedStep]", as_json: bool) -> int:

@@ -1,21 +1,19 @@
-"""Flags that several commands share, and how they become data, requests, recipes and settings."""
+"""Flags that several commands share, and how they become requests, recipes and engines."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from duck import runs
-from duck.cli.parsing import GivenFlags, read_flags
+from duck.cli.parsing import GivenFlags
 from duck.commands.forget import ForgetOptions
-from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
+from duck.commands.options import DataOptions, OriginalOptions, RunOptions, default_model
 from duck.data import DATASETS, SMALL_IMAGES
 from duck.data.checks import Finding
 from duck.engines import Engine, EngineName, create_engine
 from duck.errors import BadInput
 from duck.experiment import Experiment, from_toml
-from duck.methods.presets import RecipeName, default_recipe
+from duck.methods.presets import default_recipe
 from duck.scenarios import (
     ForgetClasses,
     ForgetFraction,
@@ -23,7 +21,7 @@ from duck.scenarios import (
     ForgetSamples,
     Request,
 )
-from duck.types import Data, Protocols, Recipe
+from duck.types import Protocols, Recipe
 
 REQUESTS: dict[str, Callable[[Any], Request]] = {
     "classes": ForgetClasses,
@@ -81,45 +79,44 @@ class RequestFlags:
     """holdout: stop rules use a fifth of the test data, which is not reported; paper: the whole
     test set is used for both."""
 
+    @property
+    def _given(self) -> list[str]:
+        return [name for name in REQUESTS if getattr(self, name) not in ((), None)]
+
     def read(self, default: Request | None = None) -> Request:
-        """Return the request; `default` if no flag gives one."""
-        given = [name for name in REQUESTS if getattr(self, name) not in ((), None)]
-        if default is not None and not given:
+        """Return the request of the flags, else the default one."""
+        if default is not None and not self._given:
             return default
-        if len(given) != 1:
-            flags, named = (
+        if len(self._given) != 1:
+            flags, given = (
                 ", ".join(f"--{name.replace('_', '-')}" for name in names)
-                for names in (REQUESTS, given)
+                for names in (REQUESTS, self._given)
             )
-            raise BadInput(f"Give what to forget with one of {flags}; given: {named or 'none'}.")
-        return self._samples if given == ["ids"] else REQUESTS[given[0]](getattr(self, given[0]))
+            raise BadInput(f"Give what to forget with one of {flags}; given: {given or 'none'}.")
+        (name,) = self._given
+        return REQUESTS[name](getattr(self, name))
 
-    def build(self, data: Data, default: Request | None = None) -> Request:
-        """Return the request with its classes as records store them."""
-        request = self.read(default)
-        return request if request is default else resolve_classes(request, data)
-
-    @cached_property
-    def _samples(self) -> ForgetSamples:
-        """The request for the ids, read once: a pipe cannot be read twice."""
-        assert self.ids is not None
-        return ForgetSamples.from_file(self.ids)
+    def read_optional(self) -> Request | None:
+        """Return the request of the flags; None if none was given."""
+        return self.read() if self._given else None
 
 
 @dataclass
 class SharedFlags:
-    """What is forgotten from which model: the flags of `duck compare` and `duck tune`."""
+    """What is forgotten from which model: the flags of `duck forget`, `compare` and `tune`."""
 
     source: DataOptions
     output: RunFlags
     original: OriginalOptions
     request: RequestFlags
-    engine: EngineFlags
 
-    def forget_options(self, **rest: Any) -> ForgetOptions:
-        """Return the options of the unlearning; `rest` are further ones."""
+    def forget_options(self, default: Request | None = None, **rest: Any) -> ForgetOptions:
+        """Return the options of the unlearning; `rest` are further ones.
+
+        default   the request if no flag gives one
+        """
         return ForgetOptions(
-            self.request.read(),
+            self.request.read(default),
             self.original,
             self.source,
             self.output,
@@ -134,51 +131,21 @@ def load_config(given: GivenFlags) -> Experiment | None:
     return from_toml(Path(file)) if file else None
 
 
-def recipe_for_help(data: str, model: str = "", name: RecipeName = "standard") -> Recipe:
+def recipe_for_help(given: GivenFlags) -> Recipe:
     """Return the recipe that the help shows, before the data are read."""
+    data = given.get("--data") or "digits"
+    model = given.get("--model") or default_model(data)
     has_no_augmentation = data in SMALL_IMAGES or Path(data).suffix == ".npz"
-    samples = None if data in DATASETS else 0
-    augment = "none" if has_no_augmentation else "crop-flip"
-    return default_recipe(data, samples, augment, model, name)
+    return default_recipe(
+        data,
+        None if data in DATASETS else 0,
+        "none" if has_no_augmentation else "crop-flip",
+        model,
+        "paper" if given.get("--recipe-preset") == "paper" else "standard",
+    )
 
 
 def unprinted_notes(notes: Sequence[str], printed: Sequence[Finding]) -> list[str]:
     """Return the notes without the findings that were printed."""
     texts = {finding.text for finding in printed}
     return [note for note in notes if note not in texts]
-
-
-def data_flags(given: GivenFlags) -> DataOptions:
-    """Return the data of --run, else those of --data."""
-    if given.get("--run"):
-        return DataOptions.from_run(Path(given["--run"]))
-    return DataOptions(given.get("--data") or "digits")
-
-
-def default_flags(
-    argv: Sequence[str],
-) -> tuple[DataOptions, RunFlags, OriginalOptions, RequestFlags, EngineFlags]:
-    """Return the defaults of SharedFlags."""
-    source = data_flags(read_flags(argv))
-    return source, RunFlags(), OriginalOptions(), RequestFlags(), EngineFlags()
-
-
-def data_name(given: GivenFlags) -> str:
-    """Return the name of the data in presets, before they are read."""
-    run = given.get("--run")
-    if not run:
-        return given.get("--data") or "digits"
-    return runs.load_public(Path(run)).experiment.training.data
-
-
-def data_samples(given: GivenFlags) -> int | None:
-    """Return the number of training samples before the data are read.
-
-    The presets know it for named data sets (None); others are taken for small (0).
-    """
-    run = given.get("--run")
-    if not run:
-        return None if data_name(given) in DATASETS else 0
-    samples = runs.load_public(Path(run)).samples
-    parts = sum(samples.get(name, 0) for name in ("forget", "retain"))
-    return samples.get("train") or parts or None

@@ -3,25 +3,56 @@
 import dataclasses
 from collections.abc import Container, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from duck.checks import check_numbers
 
 T = TypeVar("T")
 GivenFlags = dict[str, str]
 """Flags that the user has given, as the help spells them, each with the word after it."""
+SHOW_DEFAULT = tyro.conf.arg(
+    help_behavior_hint=lambda value: f"(default: {value})" if value not in ("", "None") else ""
+)
+RULES = ConstructorRegistry()
 
 
 def parse(cls: type[T], argv: Sequence[str], command: str, default: T | None = None) -> T:
     """Fill a dataclass from flags. Flags of nested dataclasses have no prefix."""
     options: dict[str, Any] = {} if default is None else {"default": default}
+    config = (tyro.conf.OmitArgPrefixes,)
     parsed: T = tyro.cli(
-        cls, prog=f"duck {command}", args=list(argv), config=(tyro.conf.OmitArgPrefixes,), **options
+        cls, prog=f"duck {command}", args=list(argv), config=config, registry=RULES, **options
     )
     check_numbers(parsed)
     return parsed
+
+
+@RULES.struct_rule
+def _format_help(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Show a default only if it is a value: the text of a flag says what happens without one."""
+    if SHOW_DEFAULT in info.markers or not dataclasses.is_dataclass(info.type):
+        return None  # the rules of tyro apply
+    marked = dataclasses.replace(info, markers=(*info.markers, SHOW_DEFAULT))
+    spec = ConstructorRegistry.get_struct_spec(marked)
+    assert isinstance(spec, StructConstructorSpec)
+    return dataclasses.replace(spec, fields=tuple(map(_format_field, spec.fields)))
+
+
+def _format_field(field: StructFieldSpec) -> StructFieldSpec:
+    def helptext() -> str | None:
+        text = field.helptext() if callable(field.helptext) else field.helptext
+        return " ".join(text.split()) if text else None
+
+    annotated: Any = Annotated[field.type, SHOW_DEFAULT]
+    return dataclasses.replace(field, type=annotated, helptext=helptext)
 
 
 def read_flags(argv: Sequence[str]) -> GivenFlags:

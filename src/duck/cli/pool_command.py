@@ -1,8 +1,5 @@
 """duck pool: train the models that attacks compare with; merge and print pools."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +7,15 @@ from typing import Annotated
 import tyro
 
 from duck import runs
-from duck.cli.console import CONSOLE, emit, format_left, job_bar, percent, print_table, say, write
-from duck.cli.exit_codes import DONE, INTERRUPTED
-from duck.cli.inputs import EngineFlags, RequestFlags, data_flags, recipe_for_help
+from duck.cli.console import CONSOLE, emit, job_bar, percent, print_table, say, write
+from duck.cli.exit_codes import DONE
+from duck.cli.inputs import EngineFlags, RequestFlags, recipe_for_help
 from duck.cli.parsing import GivenFlags, given_values, parse, read_flags
 from duck.commands.options import DataOptions
-from duck.commands.pool import Inputs, PoolOptions, make_pool
-from duck.pools.build import BuildCounts, Progress, suitable_workers
-from duck.pools.files import merge
+from duck.commands.pool import PoolOptions, make_pool
+from duck.display import JobProgress
+from duck.pools.build import BuildCounts, suitable_workers
+from duck.pools.files import ModelInfo, merge
 from duck.pools.reader import Pool, PoolSummary, Spread, summarize
 from duck.runtime import pick_device
 from duck.types import Recipe
@@ -27,8 +25,8 @@ from duck.types import Recipe
 class PoolFlags:
     """Train the models that attacks compare with, and store their outputs (not the models).
 
-    Without a request: shadow models on random halves of the training data. With --classes,
-    --fraction or --ids, or --run of an unlearning: models on all data but the candidates plus a
+    Without a request: shadow models on random halves of the training data. With a request (--ids,
+    for example), or --run of an unlearning: models on all data but the candidates plus a
     random half of these, which --method then unlearns; and half as many oracles on all data but the
     candidates. Models in --out stay: after a kill, Ctrl-C or --limit-minutes the same command
     resumes; more --models adds to them. Recipe flags set how the models are trained. On a GPU they
@@ -72,7 +70,6 @@ class ShowFlags:
 
 
 def main(argv: list[str]) -> int:
-    start = time.monotonic()
     if argv[:1] == ["merge"]:
         merged = parse(MergeFlags, argv[1:], "pool merge")
         merge(merged.pools, merged.out)
@@ -84,71 +81,42 @@ def main(argv: list[str]) -> int:
         return DONE
     given = read_flags(argv)
     args = parse(PoolFlags, argv, "pool", _default(given))
-    args.pool.check()
     engine = args.engine.create(suitable_workers(pick_device(args.pool.device)))
-    inputs = _inputs(args, given)
-    try:
-        with _progress() as report:
-            counts = make_pool(
-                inputs, args.pool, engine=engine, report=report, message=say, started_at=start
-            )
-    except KeyboardInterrupt:
-        stored = f"the models that ended are stored in {args.pool.out}"
-        say(f"Interrupted: {stored}. Rerun the same command to resume.")
-        return INTERRUPTED
+    with job_bar("pool") as bar:
+        counts = make_pool(
+            args.pool,
+            args.source,
+            args.request.read_optional(),
+            args.request.protocol,
+            given_values(args.recipe, given),
+            engine=engine,
+            display=CONSOLE,
+            report=lambda state: bar(state, _ending(state)),
+        )
     _print_pool(args.pool.out, args.json, counts)
     return DONE
 
 
 def _default(given: GivenFlags) -> PoolFlags:
     """Return the flags with the protocol and recipe of --run, else with those for the data."""
-    request = RequestFlags()
-    recipe = recipe_for_help(given.get("--data") or "digits")
-    if given.get("--run"):
-        experiment = runs.load(Path(given["--run"])).experiment
-        request = RequestFlags(protocol=experiment.protocol)
-        recipe = experiment.training.recipe
-    return PoolFlags(data_flags(given), request, recipe, PoolOptions(tyro.MISSING))
+    pool = PoolOptions(tyro.MISSING)
+    if not given.get("--run"):
+        return PoolFlags(DataOptions(), RequestFlags(), recipe_for_help(given), pool)
+    experiment = runs.load(Path(given["--run"])).experiment
+    request = RequestFlags(protocol=experiment.protocol)
+    return PoolFlags(DataOptions(), request, experiment.training.recipe, pool)
 
 
-def _inputs(args: PoolFlags, given: GivenFlags) -> Inputs:
-    """Load the data and return them with the request and the changes to the recipe."""
-    source, request = args.source, args.request
-    with CONSOLE.progress(f"reading {source.data}") as progress:
-        data = source.load(not args.pool.is_foreign, progress)
-    wishes = (request.classes or None, request.fraction, request.random_classes, request.ids)
-    has_request = any(wish is not None for wish in wishes)
-    return Inputs(
-        data,
-        request.build(data) if has_request else None,
-        request.protocol,
-        given_values(args.recipe, given),
-        source.image_size,
-        source.mean,
-        source.std,
+def _ending(state: JobProgress[ModelInfo]) -> str:
+    """Return the accuracies and the time of a model that ended."""
+    info = state.result
+    if info is None:
+        return ""
+    accuracies = ", ".join(
+        f"{name} {percent(row['train'])} / {percent(row['test'])} %"
+        for name, row in info.accuracy.items()
     )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """Show a bar, and a line for each model that ended."""
-    with job_bar("pool") as bar:
-
-        def report(state: Progress) -> None:
-            total = state.done + state.left
-            left = format_left(state.left, state.seconds_left)
-            bar(left=left, completed=state.done, total=total)
-            if state.job is None:
-                say(f"{state.done} of {total} models are there; {left}")
-            elif state.info is not None:
-                accuracies = ", ".join(
-                    f"{name} {percent(row['train'])} / {percent(row['test'])} %"
-                    for name, row in state.info.accuracy.items()
-                )
-                ending = f"{accuracies} in {state.info.seconds:.1f} s; {left}"
-                say(f"[{state.done}/{total}] {state.job}: train and test accuracy {ending}")
-
-        yield report
+    return f"train and test accuracy {accuracies} in {info.seconds:.1f} s"
 
 
 def _print_pool(folder: Path, as_json: bool, counts: BuildCounts | None = None) -> None:

@@ -1,22 +1,19 @@
 """duck show: print the record of a stored run."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from duck import runs
-from duck.audits.next_step import audit_command, verdict_without_audit
-from duck.audits.options import AuditOptions
-from duck.audits.stored import strongest_audit, undecided_tier
-from duck.audits.verdict import NOT_FORGOTTEN, TIERS, Audit, file_of
 from duck.cli.console import emit, print_earlier_requests, print_table, write
 from duck.cli.exit_codes import DONE
 from duck.cli.parsing import parse
+from duck.commands.show import ShownRun, show_run
+from duck.experiment import to_toml
 from duck.printable import counted, printable
-from duck.records import InvalidRecord, read_record
 from duck.scenarios import describe
 
 MAX_CLASSES = 10
@@ -37,39 +34,26 @@ class ShowFlags:
 
 def main(argv: list[str]) -> int:
     args = parse(ShowFlags, argv, "show")
-    record = _read_judged(args.run)
+    shown = show_run(args.run)
     if args.json:
-        emit(record)
+        emit(shown.record)
     elif args.toml:
-        from duck.experiment import to_toml
-
-        print(printable(to_toml(runs.load(args.run).experiment)), end="")
+        print(printable(to_toml(shown.run.experiment)), end="")
     else:
-        _print_record(record, args.run)
+        _print_run(shown)
     return DONE
 
 
-def _read_judged(folder: Path) -> dict[str, Any]:
-    """Return the record, judged by the default limit on the loss of accuracy."""
-    record = runs.read_record(folder)
-    if not record.get("kept_accuracy"):
-        return record
-    run = runs.load(folder)
-    assert run.kept_accuracy is not None
-    kept_accuracy = asdict(run.kept_accuracy)
-    return {**record, "status": run.status, "kept_accuracy": kept_accuracy, "notes": run.notes}
-
-
-def _print_record(record: dict[str, Any], folder: Path) -> None:
-    run = runs.load(folder)
+def _print_run(shown: ShownRun) -> None:
+    run, record = shown.run, shown.record
     experiment = run.experiment
     training = experiment.training
     subject = f"{training.model} on {training.data}, seed {experiment.seed}"
     write(f"Run {run.id} of {run.created}: {subject}")
     if experiment.request:
         write(f"Request: {_describe_request(run)}.")
-        for line in _describe_verdict(folder, run):
-            write(line)
+    for line in shown.verdict:
+        write(line)
     if training.recipe_assumed:
         recipe = _format_settings(record["experiment"]["training"]["recipe"])
         write(f"The original was trained elsewhere. Its recipe is not known; assumed: {recipe}.")
@@ -114,28 +98,6 @@ def _describe_request(run: runs.Run) -> str:
     samples = counted(run.samples["forget"], "sample")
     # A request by ids is described by its count.
     return f"{request}{by_class}" if request == samples else f"{request}, {samples}{by_class}"
-
-
-def _describe_verdict(folder: Path, run: runs.Run) -> list[str]:
-    """Return the verdict of the strongest stored audit; without one, what the scores show."""
-    lines: list[str] = []
-    audits: list[Audit] = []
-    for tier in TIERS:
-        file = folder / file_of(tier)
-        try:
-            if file.exists():
-                audits.append(read_record(file, Audit))
-        except (OSError, InvalidRecord):
-            command = audit_command(run, str(folder), AuditOptions(tier))
-            lines.append(f"{file} cannot be read: run `{command}` again.")
-    strongest = strongest_audit(audits)
-    if strongest is not None:
-        undecided = undecided_tier(audits)
-        rest = f" {undecided}" if undecided else ""
-        return [*lines, f"Verdict ({strongest.tier} audit): {strongest.verdict_in_words}.{rest}"]
-    if run.forgot is False:
-        return [*lines, f"Verdict: {NOT_FORGOTTEN}."]
-    return [*lines, verdict_without_audit(run, folder)]
 
 
 def _format_score(value: float | None) -> str:

@@ -9,7 +9,7 @@ from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
 from duck.cli.exit_codes import DONE, INTERRUPTED
 from duck.cli.parsing import parse
-from duck.commands.tune import Search, TuneOptions, run_search
+from duck.commands.tune import Search, TuneOptions, tune_method
 from duck.tuning import Objective, Trial, at_edge
 
 SCORE_COLUMNS: dict[Objective, str] = {
@@ -25,19 +25,19 @@ class TuneFlags(inputs.SharedFlags):
 
     Test data are not used. Every trial is printed; the first is the preset of --start. A range is
     widened if the best value lies at its edge. With --each or --draws, --engine and --workers run
-    the scenarios of a trial at the same time; the trials stay the same. Use the file with
-    --presets in forget and compare.
+    the scenarios of a trial at the same time; the trials stay the same. Use the file in forget and
+    compare, with --presets.
     """
 
+    engine: inputs.EngineFlags
     method: Annotated[str, tyro.conf.Positional]
     """A name from `duck list methods`."""
     tune: TuneOptions = field(default_factory=TuneOptions)
 
 
 def main(argv: list[str]) -> int:
-    default = TuneFlags(*inputs.default_flags(argv), method=tyro.MISSING)
-    args = parse(TuneFlags, argv, "tune", default)
-    search = run_search(
+    args = parse(TuneFlags, argv, "tune")
+    search = tune_method(
         args.method, args.forget_options(), args.tune, args.engine.create(), CONSOLE
     )
     if not search.is_complete:

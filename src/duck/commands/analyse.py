@@ -34,7 +34,7 @@ class AnalyseOptions:
     data: str | None = None
     """The data, if they are no longer where the run says."""
     root: Path | None = None
-    """Folder that holds the named data sets, likewise."""
+    """Folder of the named data sets, if it is another than the run says."""
     points: int = MAP_POINTS
     """Embeddings in each map, of training and test samples together."""
     dimensions: float = DIMENSIONS
@@ -48,8 +48,8 @@ class AnalyseOptions:
     head: str | None = None
     """Name of the classifier head inside the model. Default: it is found."""
     trust_model_code: bool = False
-    """Import and call the model builder (package.module:function) that a stored run names. Its code
-    can do anything."""
+    """Import and call the model builder (package.module:function) that a stored run names. This
+    runs third-party code."""
     seed: int = 0
     device: str = "auto"
     """auto, cpu, cuda, ..."""

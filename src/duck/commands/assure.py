@@ -95,7 +95,7 @@ def assure_run(
         shown.message(str(finding))
     data = prepared.scenario.data
     training, original = prepared.training, prepared.original
-    store = ArtifactStore(default_root(parent))
+    store = ArtifactStore(default_root(parent / "run"))
 
     def retrain(scenario: Scenario) -> Retraining:
         new_model = model_factory(training, prepared.data)

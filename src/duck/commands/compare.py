@@ -8,14 +8,12 @@ import torch
 from duck import runs
 from duck.artifacts import ArtifactStore, default_root
 from duck.commands.forget import ForgetOptions, PreparedRequest, apply_request, load_data
-from duck.commands.options import DataOptions, OriginalOptions, RunOptions, resolve_classes
+from duck.commands.options import DataOptions, RunOptions, resolve_classes
 from duck.commands.train import TrainOptions, train_on
 from duck.comparison import Compared, CompareOptions, compare, ignore_progress
-from duck.data import SMALL_IMAGES
 from duck.display import Display
 from duck.engines import INLINE, Engine
 from duck.methods.base import Method
-from duck.methods.presets import default_recipe
 from duck.preparation import Preparations
 from duck.runtime import pick_device
 from duck.types import Data
@@ -49,7 +47,7 @@ class Comparison:
         return sorted(self.compared, key=lambda row: order.index(row.name))
 
 
-def run_comparison(
+def compare_methods(
     forget: ForgetOptions,
     options: CompareOptions,
     engine: Engine = INLINE,
@@ -68,8 +66,8 @@ def run_comparison(
     # Errors in the request and in the choice of methods come before an original is trained.
     request = resolve_classes(forget.request, data)
     methods = options.choose(forget.original.scenario(request, data, output.seed, forget.protocol))
-    original = original_or_trained(forget.original, source, output.seed, data, device, display)
-    prepared = apply_request(replace(forget, original=original), data, source, device)
+    forget = with_original(forget, data, source, device, display)
+    prepared = apply_request(forget, data, source, device)
     for finding in prepared.findings:
         display.message(str(finding))
     comparison = Comparison(prepared, methods)
@@ -93,6 +91,7 @@ def _run(comparison: Comparison, options: CompareOptions, engine: Engine, displa
     """Run the methods; each outcome is stored as it ends."""
     prepared, out = comparison.prepared, comparison.prepared.options.output.out
     total = len(comparison.methods)
+    root = default_root(out / "run" if out else None, prepared.options.original.run)
     with display.progress("compare") as progress:
         compared = compare(
             prepared.original,
@@ -100,7 +99,7 @@ def _run(comparison: Comparison, options: CompareOptions, engine: Engine, displa
             comparison.methods,
             # A stored run has the curves of each epoch; a table alone needs none.
             watch=ignore_progress if out else None,
-            preparations=Preparations(ArtifactStore(default_root())),
+            preparations=Preparations(ArtifactStore(root)),
             max_accuracy_loss=options.max_accuracy_loss,
             engine=engine,
         )
@@ -121,19 +120,14 @@ def _with_notes(row: Compared, prepared: PreparedRequest) -> Compared:
     return replace(row, outcome=outcome, notes=tuple(notes(prepared.scenario, outcome)))
 
 
-def original_or_trained(
-    original: OriginalOptions,
-    source: DataOptions,
-    seed: int,
-    data: Data,
-    device: torch.device,
-    display: Display,
-) -> OriginalOptions:
-    """Return the given model. Without one, train it now, or find it under runs/."""
+def with_original(
+    forget: ForgetOptions, data: Data, source: DataOptions, device: torch.device, display: Display
+) -> ForgetOptions:
+    """Return the options with their model. Without one, train it now, or find it under runs/."""
+    original = forget.original
     if original.run or original.model:
         original.check()
-        return original
-    recipe = default_recipe(data.name, len(data.train), data.augment)
-    name = "convnet" if data.name in SMALL_IMAGES else "resnet18"
-    options = TrainOptions(source, name, recipe, output=RunOptions(seed=seed))
-    return replace(original, run=train_on(data, options, device, display))
+        return forget
+    options = TrainOptions(source, output=RunOptions(seed=forget.output.seed))
+    run = train_on(data, options, device, display)
+    return replace(forget, original=replace(original, run=run))

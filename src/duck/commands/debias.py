@@ -1,4 +1,4 @@
-"""Plant a bias, unlearn it, and measure on unseen images whether it is gone."""
+"""Plant a bias, unlearn it, and measure on unseen images how much of it is left."""
 
 import shlex
 from collections.abc import Mapping
@@ -27,13 +27,12 @@ from duck.analysis.bias import (
 from duck.artifacts import ArtifactStore, default_root
 from duck.commands.analyse import attribution_warnings
 from duck.commands.options import DataOptions, RunOptions, model_factory
-from duck.commands.train import load_or_train
+from duck.commands.train import TrainOptions, load_or_train
 from duck.data import DATASETS
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment, to_dict
-from duck.methods.presets import Preset, default_recipe
-from duck.models import MODELS
+from duck.methods.presets import Preset
 from duck.models.weights import save_weights
 from duck.printable import path_from_here
 from duck.records import to_plain
@@ -63,8 +62,9 @@ class BiasOptions:
     colour: tuple[int, ...] = field(default=(255, 0, 0))
     """Colour of the square, a value in 0..255 for each channel; on images of one channel the
     brightest of them."""
-    model: str = "resnet18"
-    """A name from `duck list models`, or your own package.module:function."""
+    model: str | None = None
+    """A name from `duck list models`, or your own package.module:function. Default: convnet for
+    digits, resnet18 for other data."""
     preset: Preset = "tuned"
     """The settings of DUCK for class removal: those of the paper, or tuned on holdout data."""
     shap: int = IMAGES
@@ -96,14 +96,20 @@ class DebiasOptions:
     recipe_changes: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the recipe that differ from the default ones for the data and the model."""
 
+    @property
+    def training(self) -> TrainOptions:
+        """How the biased model is trained."""
+        return TrainOptions(
+            self.source, self.bias.model, changes=self.recipe_changes, output=self.output
+        )
+
     def check(self) -> None:
         """Raise errors that are known before the data are read."""
         if self.bias.shap < 0:
             raise BadInput(f"--shap is a number of images, 0 for none; got {self.bias.shap}.")
         if self.bias.shap:
             require_captum()
-        if ":" not in self.bias.model:
-            MODELS[self.bias.model]
+        self.training.check()
         out = self.output.out
         if out is None:
             return
@@ -119,7 +125,8 @@ class DebiasOptions:
         source, device = self.source, self.output.device
         settings = {
             **asdict(source),
-            "root": path_from_here(source.root),
+            "data": source.name,
+            "root": path_from_here(source.folder),
             "download": None,
             **asdict(self.bias),
             "count": count,
@@ -128,8 +135,8 @@ class DebiasOptions:
             "device": device if device != "auto" else None,
             "out": REPEATED_OUT,
         }
-        if source.data not in DATASETS:
-            settings |= {"data": path_from_here(Path(source.data)), "root": None}
+        if source.name not in DATASETS:
+            settings |= {"data": path_from_here(Path(source.name)), "root": None}
         words = ["duck", "debias"]
         for name, value in settings.items():
             flag = name.replace("_", "-")
@@ -150,23 +157,21 @@ def debias_run(options: DebiasOptions, display: Display | None = None) -> Remova
 
 
 def _debias(options: DebiasOptions, display: Display) -> RemovalRecord:
-    with display.progress(f"reading {options.source.data}") as progress:
+    with display.progress(f"reading {options.source.name}") as progress:
         data = options.source.load(progress=progress).to(pick_device(options.output.device))
-    recipe = default_recipe(data.name, len(data.train), data.augment, options.bias.model)
-    recipe = replace(recipe, **options.recipe_changes)
+    training = options.training.training(data)
     seed, device, out = options.output.seed, data.train.device, options.output.out
     debias = options.bias.request(data)
     scenario = debias(data, seed)
     method = debias_method(debias, data, options.bias.preset)
     debias.unseen(scenario)  # without unseen images an error, before anything is trained
-    training = options.source.training(data, options.bias.model, recipe, seed)
-    store = ArtifactStore(default_root(out.parent) if out else None)
-    with display.training(f"train {options.bias.model} on biased {data.name}") as watch:
+    store = ArtifactStore(default_root(out))
+    with display.training(f"train {training.model} on biased {data.name}") as watch:
         biased, facts = load_or_train(
             store, Experiment(training, debias, seed=seed), scenario.data, device, report=watch
         )
     with display.training("duck, then retrain on corrected labels") as watch:
-        original = Original(biased, model_factory(training, data), recipe)
+        original = Original(biased, model_factory(training, data), training.recipe)
         removal = remove_bias(debias, scenario, original, method, watch)
     attributions: dict[str, Attribution] = {}
     if options.bias.shap:
@@ -181,8 +186,8 @@ def _debias(options: DebiasOptions, display: Display) -> RemovalRecord:
         train_seconds=round(facts.seconds, 2),
         preset=options.bias.preset,
         method=to_dict(method),
-        model=options.bias.model,
-        recipe=asdict(recipe),
+        model=training.model,
+        recipe=asdict(training.recipe),
         fingerprint=training.fingerprint,
         environment=environment(device),
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -20,7 +20,7 @@ from duck.commands.options import (
 from duck.data.checks import Finding, check_data
 from duck.display import Display
 from duck.errors import BadInput
-from duck.experiment import Experiment, Training
+from duck.experiment import EarlierRequest, Experiment, Training
 from duck.methods.base import METHODS, Method, check_kind
 from duck.methods.ladder import AUTO, configure
 from duck.methods.presets import Preset, preset
@@ -38,8 +38,8 @@ class ForgetOptions:
 
     request: Request
     original: OriginalOptions
-    source: DataOptions | None = None
-    """The data. None: those of the run of the original."""
+    source: DataOptions = field(default_factory=DataOptions)
+    """The data. Default: those of the run of the original."""
     output: RunOptions = field(default_factory=RunOptions)
     method: str | Method = AUTO
     """A name from `duck list methods`, with its preset for the data, or a configured method.
@@ -55,18 +55,30 @@ class ForgetOptions:
     standard errors."""
     with_copies: bool = False
     """Also forget training samples that are exact copies of those to be forgotten."""
+    earlier: tuple[EarlierRequest, ...] = ()
+    """Requests that the original must have forgotten, if any are given."""
 
     def check(self) -> None:
         """Raise errors that are known before the data are read."""
         self.original.check()
         check_limit(self.max_accuracy_loss)
-        has_settings = self.settings or self.presets is not None or self.preset != "tuned"
-        if self.method == AUTO and has_settings:
+        has_preset = self.presets is not None or self.preset != "tuned"
+        if self.method == AUTO and (self.settings or has_preset):
             raise BadInput(
                 "Presets and settings belong to a method: add --method duck, or another name from "
                 "`duck list methods`."
             )
-        if self.source is None and self.original.run is None:
+        if has_preset and not isinstance(self.method, str):
+            raise BadInput(
+                "The method of --config has every setting: leave --preset and --presets out, or "
+                "name the method with --method."
+            )
+        if self.earlier and self.earlier != self.original.earlier():
+            raise BadInput(
+                "The experiment follows earlier requests: give --run the run that forgot them, and "
+                "no other."
+            )
+        if self.source.data is None and self.original.run is None:
             raise BadInput("The data are missing: only a run says where its data are.")
 
     def build_method(self, prepared: "PreparedRequest") -> tuple[Method, tuple[str, ...]]:
@@ -178,7 +190,7 @@ class PreparedRequest:
                 self.original,
                 replace(self.scenario, data=data),
                 watch=watch,
-                preparations=Preparations(ArtifactStore(default_root(folder.parent))),
+                preparations=Preparations(ArtifactStore(default_root(folder))),
                 max_accuracy_loss=self.options.max_accuracy_loss,
             )
 
@@ -209,9 +221,10 @@ def prepare(options: ForgetOptions, device: torch.device, display: Display) -> P
 
 def load_data(options: ForgetOptions, display: Display) -> tuple[Data, DataOptions]:
     """Return the data and where they are."""
-    original = options.original
-    source = options.source or DataOptions.from_run(original.run or Path())
-    with display.progress(f"reading {source.data}") as progress:
+    original, source = options.original, options.source
+    if original.run:
+        source = source.completed(original.run)
+    with display.progress(f"reading {source.name}") as progress:
         return source.load(original.splits_data(), progress), source
 
 

@@ -1,17 +1,17 @@
 """Options that several commands share: the data, the original model, and the stored run."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import nn
 
 from duck import runs
 from duck.checks import check_model_code
-from duck.data import DATASETS, load
+from duck.data import DATASETS, SMALL_IMAGES, load
 from duck.data.progress import ProgressCallback
 from duck.earlier_requests import with_history
 from duck.errors import BadInput, DuckError
@@ -28,38 +28,50 @@ from duck.unlearning import surely_forgot
 
 @dataclass(frozen=True)
 class DataOptions:
-    """Where the data are."""
+    """Where the data are: by default where a given run says."""
 
-    data: str
+    data: str | None = None
     """digits, noisy-digits, cifar10, cifar100, tiny-imagenet, a folder of class folders of images,
-    or an .npz file."""
-    root: Path = Path("data")
-    """Folder that holds the named data sets."""
+    or an .npz file. Default: the data of a given run, else digits."""
+    root: Path | None = None
+    """Folder that holds the named data sets. Default: that of a given run, else data."""
     download: bool = False
     """Download a named data set that is missing, and check its SHA-256."""
     image_size: int | None = None
-    """Resize images to this many pixels a side."""
+    """Resize images to this many pixels a side. Default: as for a given run, else unchanged."""
     mean: tuple[float, ...] = ()
-    """Mean per channel, of pixels in 0..1, that your model was trained with. Default: the mean of
-    the data."""
+    """Mean per channel, of pixels in 0..1, that your model was trained with. Default: as
+    for a given run, else the mean of the data."""
     std: tuple[float, ...] = ()
-    """Standard deviation per channel, likewise."""
+    """Standard deviation per channel, of pixels in 0..1. Default: as for a given run, else that
+    of the data."""
 
-    @classmethod
-    def from_run(cls, folder: Path) -> Self:
-        """Return the data of a stored run, where its record says that they are."""
-        run = runs.load_public(folder)
-        training = run.experiment.training
-        name, root = run.source.get("data"), run.source.get("root")
-        if name and name not in DATASETS:
-            name = str(runs.place_of(folder, name))
-        return cls(
-            name or training.data,
-            runs.place_of(folder, root) if root else Path("data"),
-            image_size=training.image_size,
-            mean=training.mean,
-            std=training.std,
-        )
+    @property
+    def name(self) -> str:
+        """The name of a data set, or a path."""
+        return self.data or "digits"
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the named data sets."""
+        return self.root or Path("data")
+
+    def completed(self, run: Path) -> Self:
+        """Return these options; what is not given is taken from the record of a run."""
+        record = runs.load_public(run)
+        training = record.experiment.training
+        data, root = record.source.get("data"), record.source.get("root")
+        if data and data not in DATASETS:
+            data = str(runs.place_of(run, data))
+        recorded: dict[str, Any] = {
+            "data": data or training.data,
+            "root": runs.place_of(run, root) if root else None,
+            "image_size": training.image_size,
+            "mean": training.mean,
+            "std": training.std,
+        }
+        given = {field.name for field in fields(self) if getattr(self, field.name) != field.default}
+        return replace(self, **{name: recorded[name] for name in recorded.keys() - given})
 
     def load(self, split: bool = True, progress: ProgressCallback | None = None) -> Data:
         """Load the data.
@@ -68,8 +80,8 @@ class DataOptions:
                 elsewhere has seen all of the data.
         """
         return load(
-            self.data,
-            self.root,
+            self.name,
+            self.folder,
             download=self.download,
             progress=progress,
             image_size=self.image_size,
@@ -80,8 +92,8 @@ class DataOptions:
 
     def source(self, folder: Path) -> dict[str, str | None]:
         """Return the paths of the data, relative to the folder of a run."""
-        data = self.data if self.data in DATASETS else runs.path_from(folder, Path(self.data))
-        return {"data": data, "root": runs.path_from(folder, self.root)}
+        data = self.name if self.name in DATASETS else runs.path_from(folder, Path(self.name))
+        return {"data": data, "root": runs.path_from(folder, self.folder)}
 
     def training(
         self, data: Data, model: str, recipe: Recipe, seed: int = 0, weights: str = ""
@@ -134,8 +146,8 @@ class OriginalOptions:
     """Accept --weights that have forgotten something before. That forget set is not known: it is
     neither left out of the retain set nor scored."""
     trust_model_code: bool = False
-    """Import and call the model builder (package.module:function) that a stored run names. Its code
-    can do anything."""
+    """Import and call the model builder (package.module:function) that a stored run names. This
+    runs third-party code."""
 
     def check(self) -> None:
         """Raise an error if the options are wrong, before the data are read."""
@@ -254,6 +266,11 @@ def resolve_classes(request: Request, data: Data) -> Request:
     return ForgetClasses(
         class_from_word(word, data) if isinstance(word, str) else word for word in request.classes
     )
+
+
+def default_model(data: str) -> str:
+    """Return the name of the model for a data set where none is named."""
+    return "convnet" if data in SMALL_IMAGES else "resnet18"
 
 
 def model_factory(training: Training, data: Data) -> Callable[[], nn.Module]:

@@ -3,22 +3,25 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from duck import runs
 from duck.checks import check_model_code
-from duck.data import SMALL_IMAGES
+from duck.commands.options import DataOptions, resolve_classes
+from duck.commands.train import TrainOptions
 from duck.data.checks import check_data
+from duck.display import Display, JobProgress
 from duck.engines import INLINE, Engine
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.base import METHODS, Method
-from duck.methods.presets import Preset, default_recipe, preset
+from duck.methods.presets import Preset, preset
 from duck.models import MODELS
-from duck.pools.build import BuildCounts, Progress, build_pool
+from duck.pools.build import BuildCounts, build_pool
+from duck.pools.files import ModelInfo
 from duck.pools.plan import Plan
 from duck.runtime import pick_device
 from duck.scenarios import Request
@@ -44,8 +47,8 @@ class PoolOptions:
     """A name from `duck list models`, or your own package.module:function. Default: that of --run,
     else convnet for digits and resnet18 for other data."""
     trust_model_code: bool = False
-    """Import and call the model builder (package.module:function) that a stored run names. Its code
-    can do anything."""
+    """Import and call the model builder (package.module:function) that a stored run names. This
+    runs third-party code."""
     method: str | None = None
     """A name from `duck list methods`. Default: that of --run, else duck."""
     preset: Preset | None = None
@@ -53,8 +56,6 @@ class PoolOptions:
     or the settings of --run."""
     presets: Path | None = None
     """A file of `duck tune`, on top of the presets."""
-    stack: int = 1
-    """Models that a worker trains at once, with stacked weights."""
     share: str | None = None
     """K/N: only the K-th of N equal parts, one for each of N machines; slurm: the part of this task
     of a Slurm array job. Default: slurm in an array job, else all."""
@@ -89,56 +90,58 @@ class PoolOptions:
         METHODS[self.method or "duck"]
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What a pool is about."""
-
-    data: Data
-    request: Request | None = None
-    """Default: that of the run. Without one the pool has shadow models."""
-    protocol: Protocols = "holdout"
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the recipe of the run or to the default one."""
-    image_size: int | None = None
-    """As the data were loaded, like `mean` and `std`."""
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-
-
 def make_pool(
-    inputs: Inputs,
     options: PoolOptions,
+    source: DataOptions | None = None,
+    request: Request | None = None,
+    protocol: Protocols | None = None,
+    recipe: Mapping[str, Any] | None = None,
     *,
     engine: Engine = INLINE,
-    report: Callable[[Progress], None] = lambda _: None,
-    message: Callable[[str], None] = lambda text: None,
-    started_at: float | None = None,
+    display: Display | None = None,
+    report: Callable[[JobProgress[ModelInfo]], None] = lambda _: None,
 ) -> BuildCounts:
     """Make a pool or resume it, as `duck pool` does.
 
-    started_at   time.monotonic() from which the time limit counts
+    source    None: the data of the run, else digits
+    request   None: that of the run; without one the pool has shadow models
+    protocol  None: that of the run, else holdout
+    recipe    changes to the recipe of the run, or to the default one
     """
-    started_at = time.monotonic() if started_at is None else started_at
+    started_at = time.monotonic()
     options.check()
-    device = pick_device(options.device)
+    display = display or Display()
     share = parse_share(options.share)
     if options.share is None and share[1] > 1:
-        message(
+        display.message(
             f"Task {share[0]} of {share[1]} of a Slurm array: it trains this part of the pool. "
             "--share 1/1 trains all."
         )
-    plan = make_plan(inputs, options, device.type == "cuda", message)
+    source = source or DataOptions()
+    if options.run:
+        source = source.completed(options.run)
+    with display.progress(f"reading {source.name}") as progress:
+        data = source.load(not options.is_foreign, progress)
+    if options.is_foreign and not recipe:
+        display.message(
+            f"The recipe of the original of {options.run} is not known: the pool is trained with "
+            "the default recipe. Recipe flags set another one."
+        )
+    device = pick_device(options.device)
+    # Many models are worth the time of compiling, which the CPU does not gain from.
+    changes = {"compile": device.type == "cuda", **(recipe or {})}
+    training = _training(options, source, data, changes)
+    plan = _plan(options, training, data, request, protocol, display)
     limit = None
     if options.limit_minutes is not None:
         limit = 60 * options.limit_minutes - (time.monotonic() - started_at)
     return build_pool(
         options.out,
         plan,
-        inputs.data,
+        data,
         options.models,
         device=device,
-        compiled=plan.experiment.training.recipe.compile,
-        stack=options.stack,
+        compiled=training.recipe.compile,
         engine=engine,
         share=share,
         limit=limit,
@@ -178,51 +181,42 @@ def _slurm_share() -> Share:
     return place + 1, count
 
 
-def make_plan(
-    inputs: Inputs, options: PoolOptions, compiled: bool, message: Callable[[str], None]
-) -> Plan:
-    """Return the plan of a pool: of shadow models, or of models that unlearn a request."""
-    data = inputs.data
-    known = options.experiment
-    if known is not None and known.training.fingerprint != fingerprint(data):
+def _training(
+    options: PoolOptions, source: DataOptions, data: Data, changes: Mapping[str, Any]
+) -> Training:
+    """Return how the models are trained: as the original of the run, or by default."""
+    if options.experiment is None:
+        return TrainOptions(source, options.model, changes=changes).training(data)
+    known = options.experiment.training
+    if known.fingerprint != fingerprint(data):
         raise BadInput(
             f"The data are not those of {options.run}: the fingerprints differ. Name them with "
             "--data, --root."
         )
-    if options.is_foreign and not inputs.recipe:
-        message(
-            f"The recipe of the original of {options.run} is not known: the pool is trained with "
-            "the default recipe. Recipe flags set another one."
-        )
-    if known is not None:
-        model = options.model or known.training.model
-        recipe = known.training.recipe
-    else:
-        model = options.model or ("convnet" if data.name in SMALL_IMAGES else "resnet18")
-        recipe = default_recipe(data.name, len(data.train), data.augment, model)
-    training = Training(
-        data.name,
-        model,
-        # Many models are worth the time of compiling, which the CPU does not gain from.
-        replace(recipe, **{"compile": compiled, **inputs.recipe}),
-        0,
-        inputs.image_size,
-        inputs.mean,
-        inputs.std,
-        fingerprint(data),
-    )
-    seed = options.seed
-    if seed is None:
-        seed = known.seed if known else 0
-    request = inputs.request or (known.request if known else None)
+    recipe = replace(known.recipe, **changes)
+    return source.training(data, options.model or known.model, recipe)
+
+
+def _plan(
+    options: PoolOptions,
+    training: Training,
+    data: Data,
+    request: Request | None,
+    protocol: Protocols | None,
+    display: Display,
+) -> Plan:
+    """Return the plan of a pool: of shadow models, or of models that unlearn a request."""
+    known = options.experiment or Experiment(training)
+    seed = known.seed if options.seed is None else options.seed
+    protocol = protocol or known.protocol
+    request = known.request if request is None else resolve_classes(request, data)
     if request is None:
         return Plan(Experiment(training, seed=seed))
-    scenario = request(data, seed, inputs.protocol)
+    scenario = request(data, seed, protocol)
     for finding in check_data(scenario):
-        message(str(finding))
-    earlier = known.earlier if known else ()
+        display.message(str(finding))
     method = _method(options, data, scenario.kind)
-    return Plan(Experiment(training, request, method, seed, inputs.protocol, earlier))
+    return Plan(Experiment(training, request, method, seed, protocol, known.earlier))
 
 
 def _method(options: PoolOptions, data: Data, kind: str) -> Method:

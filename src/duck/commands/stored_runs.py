@@ -73,7 +73,7 @@ class UnlearningRun:
     @property
     def store(self) -> ArtifactStore:
         """The artifact store of the runs in the same folder."""
-        return ArtifactStore(default_root(self.folder.resolve().parent))
+        return ArtifactStore(default_root(self.folder))
 
     def _find_stored_original(self) -> Path | None:
         """Return the file of the original in the store, if this run started from one."""
@@ -158,7 +158,7 @@ def open_run(
     Args:
         folder: Folder of the run.
         data_name: Name or path of the data, if they are no longer where the run says.
-        root: Folder of the named data sets, likewise.
+        root: Folder of the named data sets, if it is another than the run says.
         data: Data that are loaded already. They are used if they are those of the run.
         trust_model_code: Allow the model builder that the run names to be imported and called.
         progress: Progress callback: called with (done, total) while the data are read.
@@ -177,8 +177,7 @@ def open_run(
     training = run.experiment.training
     check_model_code(training.model, folder, trust_model_code)
     if data is None or fingerprint(data) != training.fingerprint:
-        stored = DataOptions.from_run(folder)
-        source = replace(stored, data=data_name or stored.data, root=root or stored.root)
+        source = DataOptions(data_name, root).completed(folder)
         # Which images a model that was trained elsewhere has not seen is not known.
         data = source.load(not training.weights, progress)
     if fingerprint(data) != training.fingerprint:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -15,10 +15,10 @@ from torch import nn
 from duck import runs
 from duck.api import train
 from duck.artifacts import ArtifactStore, Facts, Key, default_root
-from duck.commands.options import DataOptions, RunOptions
+from duck.commands.options import DataOptions, RunOptions, default_model
 from duck.display import Display
 from duck.errors import BadInput
-from duck.experiment import Experiment, fingerprint
+from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS, build
@@ -124,9 +124,10 @@ def machine_facts(device: torch.device) -> Machine:
 class TrainOptions:
     """Which model is trained on which data, and where the run is stored."""
 
-    source: DataOptions
-    model: str = "resnet18"
-    """A name from `duck list models`, or your own package.module:function."""
+    source: DataOptions = field(default_factory=DataOptions)
+    model: str | None = None
+    """A name from `duck list models`, or your own package.module:function. Default: convnet for
+    digits, resnet18 for other data."""
     recipe: Recipe | RecipeName = "standard"
     """How to train, or the name of a default recipe for the data and the model."""
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -135,15 +136,37 @@ class TrainOptions:
     fingerprint: str = ""
     """Fingerprint that the data must have."""
 
-    def build_recipe(self, data: Data) -> Recipe:
-        """Return the recipe for the data."""
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        """Return the options that repeat a training."""
+        source = DataOptions(
+            training.data, image_size=training.image_size, mean=training.mean, std=training.std
+        )
+        output = RunOptions(seed=training.seed)
+        return cls(
+            source,
+            training.model,
+            training.recipe,
+            output=output,
+            fingerprint=training.fingerprint,
+        )
+
+    def check(self) -> None:
+        """Raise errors that are known before the data are read."""
+        if self.model is not None and ":" not in self.model:
+            MODELS[self.model]
+        recipe = self.recipe if isinstance(self.recipe, Recipe) else Recipe()
+        check_recipe(replace(recipe, **self.changes))
+
+    def training(self, data: Data) -> Training:
+        """Return the training of the model on the data."""
+        model = self.model or default_model(data.name)
         recipe = self.recipe
         if isinstance(recipe, str):
-            facts = data.name, len(data.train), data.augment
-            recipe = default_recipe(*facts, self.model, recipe)
+            recipe = default_recipe(data.name, len(data.train), data.augment, model, recipe)
         recipe = replace(recipe, **self.changes)
         check_recipe(recipe)
-        return recipe
+        return self.source.training(data, model, recipe, self.output.seed)
 
 
 @dataclass(frozen=True)
@@ -160,11 +183,10 @@ def train_run(options: TrainOptions, display: Display | None = None) -> TrainRun
 
     After an interruption the same options resume after the last finished epoch.
     """
-    if ":" not in options.model:
-        MODELS[options.model]  # an unknown name is an error before the data are read
+    options.check()
     with distributed(options.output.device) as device:
         display = display if display and is_first() else Display()
-        with display.progress(f"reading {options.source.data}") as progress:
+        with display.progress(f"reading {options.source.name}") as progress:
             data = options.source.load(progress=progress)
         if options.fingerprint not in ("", fingerprint(data)):
             raise BadInput(
@@ -178,8 +200,7 @@ def train_run(options: TrainOptions, display: Display | None = None) -> TrainRun
 def train_on(data: Data, options: TrainOptions, device: torch.device, display: Display) -> Path:
     """Train a model on loaded data unless its run is stored; return the folder of the run."""
     output = options.output
-    recipe = options.build_recipe(data)
-    training = options.source.training(data, options.model, recipe, output.seed)
+    training = options.training(data)
     experiment = Experiment(training, seed=output.seed)
     folder = output.out or runs.default_folder(experiment)
     with runs.reserve(folder, experiment, output.overwrite) as exists:
@@ -189,12 +210,12 @@ def train_on(data: Data, options: TrainOptions, device: torch.device, display: D
         checkpoint = runs.unfinished(folder, experiment.id) / "checkpoint.pt"
         if checkpoint.exists():
             display.message(f"Resuming from {checkpoint}.")
-        store = ArtifactStore(default_root(folder.parent))
+        store = ArtifactStore(default_root(folder))
         if Key.of_original(experiment) in store and not output.overwrite:
             display.message(
                 "This model was trained before and is reused; --overwrite trains it again."
             )
-        with display.training(f"train {options.model} on {data.name}") as watch:
+        with display.training(f"train {training.model} on {data.name}") as watch:
             model, facts = load_or_train(
                 store,
                 experiment,

@@ -9,7 +9,7 @@ import tomli_w
 from torch import nn
 
 from duck.artifacts import ArtifactStore, default_root
-from duck.commands.compare import original_or_trained
+from duck.commands.compare import with_original
 from duck.commands.forget import ForgetOptions, load_data
 from duck.commands.options import model_factory, resolve_classes
 from duck.data.checks import check_data
@@ -128,7 +128,7 @@ class Search:
         write_text(self.file, f"{FILE_MARK} {note}\n{tomli_w.dumps(tables)}")
 
 
-def run_search(
+def tune_method(
     name: str,
     forget: ForgetOptions,
     options: TuneOptions,
@@ -165,13 +165,13 @@ def run_search(
     kind = scenarios[0].kind
     file = output.out or Path(f"{name}-{data.name}-{kind}.toml")
     _check_file(file, output.overwrite)
-    original = original_or_trained(forget.original, source, output.seed, data, device, display)
+    original = with_original(forget, data, source, device, display).original
     training = original.training(data, source)
     new_model = model_factory(training, on_device)
     model = original.load(training, on_device, device)
     retrained = None
     if options.objective != "aus":
-        store = ArtifactStore(default_root())
+        store = ArtifactStore(default_root(original.run))
         retrainings = [
             Retraining(scenario, model, new_model, training.recipe, training, store)
             for scenario in scenarios

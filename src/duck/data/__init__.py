@@ -36,7 +36,7 @@ def _digits(root: Path, **options: Any) -> "Data":
 
 @DATASETS.register("noisy-digits")
 def _noisy_digits(root: Path, **options: Any) -> "Data":
-    """Digits with noise in pixels and labels, which models learn by heart."""
+    """Digits with noise in pixels and labels, which models memorise."""
     from duck.data import digits
 
     return digits.load_noisy(image_size=options["image_size"])
@@ -90,7 +90,7 @@ def load(
         split: Split a folder or file without test data by a hash of the ids. False: all samples
             are training samples, for models that were trained on all of them.
         mean: Mean per channel, of pixels in 0..1. Default: the mean of the data.
-        std: Standard deviation per channel, likewise.
+        std: Standard deviation per channel, of pixels in 0..1. Default: that of the data.
     """
     if image_size is not None and not 1 <= image_size <= MAX_SIZE:
         raise BadInput(f"The image size must be from 1 to {MAX_SIZE}, got {image_size}.")

@@ -31,8 +31,8 @@ def load_noisy(*, image_size: int | None = None) -> Data:
     """Return digits with noise in pixels and labels, half of them as test samples.
 
     On plain digits a model is right on nearly every unseen sample, so there is nothing to forget
-    but whole classes. Here a model learns the training samples by heart: it has 100 % accuracy on
-    them and about 90 % on unseen ones.
+    but whole classes. Here a model memorises the training samples: it has 100 % accuracy on them
+    and about 90 % on unseen ones.
     """
     table = read_table()
     draw = np.random.default_rng(SEED)

@@ -3,7 +3,7 @@
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from torch import nn
 
 from duck.audits.scores import Flags, margins
 from duck.checks import check_settings
-from duck.display import Display
+from duck.display import Display, JobProgress
 from duck.engines import INLINE, Engine, create_engine
 from duck.errors import BadInput
 from duck.experiment import fingerprint
@@ -31,26 +31,10 @@ from duck.runtime import Stopwatch, device_name, fixed_seed, pick_device, seeded
 from duck.scenarios import ForgetSamples
 from duck.training import loop
 from duck.training.loop import check_recipe
-from duck.training.stacked import can_stack, train_stacked
 from duck.types import Data, Recipe
 
 Arrays = dict[str, npt.NDArray[Any]]
 Accuracy = dict[str, float | None]
-Group = tuple[Job, ...]
-"""Models that are trained together."""
-TrainedModels = list[tuple[Job, ModelInfo]]
-
-
-class Progress(NamedTuple):
-    """How far a build is: at its start, and after each model."""
-
-    done: int
-    left: int
-    seconds_left: float | None
-    """None where no model has been timed yet."""
-    job: Job | None = None
-    """The model that was just trained."""
-    info: ModelInfo | None = None
 
 
 class BuildCounts(NamedTuple):
@@ -72,53 +56,49 @@ def build_pool(
     *,
     device: str | torch.device = "auto",
     compiled: bool | None = None,
-    stack: int = 1,
     engine: Engine = INLINE,
     share: tuple[int, int] = (1, 1),
     limit: float | None = None,
     new_model: Callable[[], nn.Module] | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[JobProgress[ModelInfo]], None] = lambda _: None,
 ) -> BuildCounts:
     """Train the missing models of a pool (and, for requests, half as many oracles).
 
     compiled   None: on CUDA
-    stack      models that are trained at once in a process, with stacked weights
     share      (2, 3): only the second of three equal parts, for several machines; merge them later
     limit      seconds; a model that would not fit into them is not started
     new_model  builds a fresh model; None: the plan's model by its name
     """
     started_at = time.monotonic()
     place = device if isinstance(device, torch.device) else pick_device(device)
-    _check(plan, data, stack, share)
+    _check(plan, data, share)
     jobs = plan.jobs(models)[share[0] - 1 :: share[1]]
     samples = make_layout(plan, data).samples
     # Pools with the same fingerprint can be merged.
     files = create(folder, {**recipe_of(plan), "samples": samples.digest()}, samples)
     done = files.done() & set(jobs)
     missing = [job for job in jobs if job not in done]
-    groups = [group for group in _groups(jobs, stack) if not done.issuperset(group)]
     compiled = place.type == "cuda" if compiled is None else compiled
     trainer = Trainer(plan, data, files, place, compiled, new_model)
     infos = [files.info(job) for job in sorted(done)]
     seconds = [info.seconds for info in infos if info.device == device_name(place)]
 
-    def start(group: Group) -> bool:
-        expected = len(group) * statistics.median(seconds) if seconds else 0.0
+    def start(job: Job) -> bool:
+        expected = statistics.median(seconds) if seconds else 0.0
         return limit is None or time.monotonic() - started_at + expected <= limit
 
     def report_progress(job: Job | None = None, info: ModelInfo | None = None) -> None:
         left = None
         if seconds:
-            busy_workers = max(1, min(engine.workers, len(groups)))
+            busy_workers = max(1, min(engine.workers, len(missing)))
             left = len(missing) * statistics.median(seconds) / busy_workers
-        report(Progress(len(jobs) - len(missing), len(missing), left, job, info))
+        report(JobProgress(len(jobs) - len(missing), len(missing), left, job, info))
 
     report_progress()
-    for trained_models in engine(trainer, groups, start) if groups else ():
-        for job, info in trained_models:
-            missing.remove(job)
-            seconds.append(info.seconds)
-            report_progress(job, info)
+    for job, info in engine(trainer, list(missing), start) if missing else ():
+        missing.remove(job)
+        seconds.append(info.seconds)
+        report_progress(job, info)
     return BuildCounts(len(jobs) - len(done) - len(missing), len(done), len(missing))
 
 
@@ -155,7 +135,7 @@ def suitable_workers(device: torch.device) -> int:
     return 1
 
 
-def _check(plan: Plan, data: Data, stack: int, share: tuple[int, int]) -> None:
+def _check(plan: Plan, data: Data, share: tuple[int, int]) -> None:
     check_recipe(plan.experiment.training.recipe)
     check_settings(plan.experiment.method)
     if plan.experiment.training.fingerprint != fingerprint(data):
@@ -163,23 +143,8 @@ def _check(plan: Plan, data: Data, stack: int, share: tuple[int, int]) -> None:
             f"The data are not those of the plan: the fingerprint of {data.name} differs. "
             "Name them with --data, --root."
         )
-    if stack < 1:
-        raise BadInput(f"--stack must be at least 1, got {stack}.")
     if not 1 <= share[0] <= share[1]:
         raise BadInput(f"A share is K of N with K from 1 to N, got {share[0]} of {share[1]}.")
-
-
-def _groups(jobs: Sequence[Job], size: int) -> list[Group]:
-    """Return groups of jobs of one kind, in the order of their last job.
-
-    They do not depend on which models exist: a resumed group gives the same models.
-    """
-    groups: list[Group] = []
-    for part in ("model", "oracle"):
-        kind = [job for job in jobs if job.part == part]
-        groups += [tuple(kind[start : start + size]) for start in range(0, len(kind), size)]
-    order = {job: index for index, job in enumerate(jobs)}
-    return sorted(groups, key=lambda group: order[group[-1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,42 +173,23 @@ class Trainer:
         """The recipe of the plan, compiled or not."""
         return replace(self.plan.experiment.training.recipe, compile=self.compiled)
 
-    def __call__(self, group: Group) -> TrainedModels:
-        """Train a group of models, write the missing ones and return what was trained."""
-        missing = [job for job in group if not self.files.is_complete(job)]
-        if not missing:  # Another process has trained them in the meantime.
-            return [(job, self.files.info(job)) for job in group]
-        with _single_thread(self.device):
-            with Stopwatch(self.device) as stopwatch:
-                models = dict(zip(group, self._train(group), strict=True))
-            training_seconds = stopwatch.seconds / len(missing)
-            return [(job, self._finish(job, models.pop(job), training_seconds)) for job in missing]
-
-    def _finish(self, job: Job, model: nn.Module, training_seconds: float) -> ModelInfo:
-        """Unlearn, evaluate and write one trained model."""
-        with Stopwatch(self.device) as stopwatch:
-            arrays, accuracy = self._evaluate(job, model)
-        info = ModelInfo(
-            accuracy,
-            training_seconds + stopwatch.seconds,
-            device_name(self.device),
-            str(torch.__version__),
-        )
+    def __call__(self, job: Job) -> tuple[Job, ModelInfo]:
+        """Train one model, unlearn, evaluate and write it."""
+        if self.files.is_complete(job):  # Another process has trained it in the meantime.
+            return job, self.files.info(job)
+        with _single_thread(self.device), Stopwatch(self.device) as stopwatch:
+            arrays, accuracy = self._evaluate(job, self._train(job))
+        version = str(torch.__version__)
+        info = ModelInfo(accuracy, stopwatch.seconds, device_name(self.device), version)
         self.files.write(job, arrays, info)
-        return info
+        return job, info
 
-    def _train(self, group: Sequence[Job]) -> list[nn.Module]:
-        seeds = [self.plan.seed(job) for job in group]
-        models = [self._new_model(seed).to(self.device) for seed in seeds]
-        train = self.layout.data.train
-        examples = [train.take(self.layout.training_rows(job)) for job in group]
-        generators = [seeded(seed, "train") for seed in seeds]
-        if len(group) > 1 and can_stack(examples, self.recipe.batch_size):
-            train_stacked(models, examples, self.recipe, generators)
-        else:
-            for model, part, generator in zip(models, examples, generators, strict=True):
-                loop.train(model, part, self.recipe, generator)
-        return [model.eval() for model in models]
+    def _train(self, job: Job) -> nn.Module:
+        seed = self.plan.seed(job)
+        model = self._new_model(seed).to(self.device)
+        examples = self.layout.data.train.take(self.layout.training_rows(job))
+        loop.train(model, examples, self.recipe, seeded(seed, "train"))
+        return model.eval()
 
     def _new_model(self, seed: int | None = None) -> nn.Module:
         if self.new_model is not None:
