@@ -373,7 +373,7 @@ def print_coverage(rows: list[Row], measured: list[Row]) -> None:
     The truth is 0 for honest models, and for planted ones the memory of the samples they keep. Of a
     class no such truth is known: few samples teach most of it.
     """
-    expected = "1.25 % expected, 0.83 % for a class"
+    expected = "1 % expected, 0.71 % for a class"
     print(f"Intervals of residual memory above the truth ({expected}) and below it (5 %).\n")
     cells = []
     for kind in ("retrained", "recipe"):
