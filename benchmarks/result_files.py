@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from duck.artifacts import ArtifactStore, default_root
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.bench.outputs import Target, read_target
 
 RESULTS = Path("benchmarks/results")
@@ -103,7 +103,7 @@ def run_on_outputs(
         if group in results.done:
             continue
         started_at = time.monotonic()
-        targets = [(row, read_target(store, row["id"])) for row in rows]
+        targets = [(row, read_target(store, Key("predictions", row["id"]))) for row in rows]
         result = measure([(row, target) for row, target in targets if target is not None])
         results.append({"name": group, **result}, time.monotonic() - started_at)
 

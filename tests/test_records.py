@@ -120,9 +120,9 @@ def test_null_stands_for_a_loss_that_json_cannot_store() -> None:
     ("content", "message"),
     [
         (b"[1]", "it is a list, not an object"),
-        (b"{", "it is no whole JSON"),
-        (b"\xff\xfe", "it is no whole JSON"),
-        (b"[" * 100_000, "it is no whole JSON"),
+        (b"{", "it is not complete JSON"),
+        (b"\xff\xfe", "it is not complete JSON"),
+        (b"[" * 100_000, "it is not complete JSON"),
         (None, "it cannot be opened: No such file"),
     ],
 )

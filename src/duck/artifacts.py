@@ -66,6 +66,11 @@ class Key:
         original = Experiment(training, bias, seed=training.seed)
         return cls.of("originals", original, training.model)
 
+    @classmethod
+    def of_unlearned(cls, kind: Kind, experiment: Experiment) -> "Key":
+        """Return the key of the unlearned model of an experiment, or of its predictions."""
+        return cls.of(kind, experiment, experiment.training.model)
+
     @property
     def is_private(self) -> bool:
         """Whether the content or the name of the file could confirm a guess of sample ids."""

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from duck import cli
 from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
 from duck.bench import Attack, Results, attacker, find_grid
-from duck.bench.attacks import Attacker, Lira
+from duck.bench.attacks import Attacker, ShadowAttacker
 from duck.bench.executor import execute, plan
 from duck.bench.formats import render
 from duck.bench.grids import Grid, experiment, facts_of, parse_only, result_id, training
@@ -30,7 +31,7 @@ from duck.pools.plan import Plan as PoolPlan
 from duck.pools.reader import Pool
 from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
-from tests.bench.lines import FACTS, FEW, append, cell_of, digits, expected, line_of
+from tests.bench.stored import FACTS, FEW, append, cell_of, digits, expected, line_of, rows_of
 from tests.toys import class_scenario, samples_scenario, trained_net
 
 CPU = torch.device("cpu")
@@ -64,7 +65,7 @@ def run(
     grid = grid if attack is None else replace(grid, attack=attack.attack)
     held = Results(results)
     held.check_writable()
-    before = set(held.lines)
+    before = set(held.results)
     jobs = plan(
         grid,
         {name: facts_of(data) for name, data in digits().items()},
@@ -72,7 +73,7 @@ def run(
         parse_only(only, grid),
     ).jobs
     execute(jobs, Runner(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
-    return {str(job): held.lines[job.id].to_dict() for job in jobs if job.id not in before}
+    return {str(job): held.results[job.id].to_dict() for job in jobs if job.id not in before}
 
 
 def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
@@ -129,10 +130,14 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         "predictions"
     ]  # no original was needed
     # Where only what the models said came along, nothing is trained for the lines' sake.
-    there = ArtifactStore(tmp_path / "models").ids("predictions")
+    runner = Runner(digits(), tmp_path / "models", CPU)
     facts = {name: facts_of(data) for name, data in digits().items()}
     left = plan(
-        SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there
+        SVM,
+        facts,
+        Results(tmp_path / "none"),
+        parse_only("scenario=samples", SVM),
+        partial(runner.is_stored, SVM),
     ).jobs
     assert list(map(str, left)) == [
         "digits: train convnet",
@@ -152,6 +157,34 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     (line,) = elsewhere.values()
     assert len(line["svm"]["f1"]) == 2
     assert len(list((tmp_path / "new" / "predictions").iterdir())) == 1
+
+
+BUILDER = """
+from torch import nn
+
+
+def build(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))
+"""
+
+
+def test_outputs_of_a_model_whose_code_changed_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("builder_of_bench.py").write_text(BUILDER)
+    block = replace(FEW.blocks[1], model="builder_of_bench:build")
+    grid = replace(SVM, blocks=(block,), methods=("original",), settings={})
+    attack = Attacker(Attack("svm", splits=1))
+    run(grid, tmp_path / "first", tmp_path / "models", attack=attack)
+    facts = facts_of(digits()["digits"])
+    made = experiment(grid, cell_of(grid, "original", 0, "standard", facts), facts)
+    runner = Runner(digits(), tmp_path / "models", CPU, attack)
+    assert runner.is_stored(grid, made)
+    Path("builder_of_bench.py").write_text(BUILDER + "# changed\n")
+    assert not runner.is_stored(grid, made)
+    run(grid, tmp_path / "second", tmp_path / "models", attack=attack)
+    assert len(list((tmp_path / "models" / "predictions").iterdir())) == 2
 
 
 def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, pool: Path) -> None:
@@ -177,7 +210,7 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
 
 @pytest.mark.parametrize("before", ["", "test:"])
 def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
-    lira, shadows = Lira(Attack("lira", shadows=8), pool), Pool(pool)
+    lira, shadows = ShadowAttacker(Attack("lira", shadows=8), pool), Pool(pool)
     # Where test samples have the ids of training samples, a pool puts a word before theirs.
     lira.pool.ids = np.where(
         shadows.roles == "candidate", shadows.ids, np.char.add(before, shadows.ids)
@@ -237,7 +270,7 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give their folder with --pool"):
         attacker(Attack("lira"), None)
     assert (
-        len(Lira(Attack("lira", shadows=8), pool).shadows) == 8
+        len(ShadowAttacker(Attack("lira", shadows=8), pool).shadows) == 8
     )  # further models of a pool do not change the table
     facts = facts_of(digits()["digits"])
     lira = attacker(Attack("lira", shadows=8), pool)
@@ -263,12 +296,12 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
 
 def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
     store, model = ArtifactStore(tmp_path), trained_net().train()
-    assert read_target(store, "x") is None
+    assert read_target(store, Key("predictions", "x")) is None
     for scenario, unseen in ((class_scenario(), 50), (samples_scenario(), 200)):
         predictions = predict_target(model, scenario)
         assert predictions is not None
         store.write(Key("predictions", "x"), predictions)
-        found = read_target(store, "x")
+        found = read_target(store, Key("predictions", "x"))
         assert found is not None
         assert found.forgotten.ids.tolist() == scenario.data.train.ids[scenario.forget].tolist()
         assert len(found.unseen) == unseen  # all test samples of what is forgotten, the holdout too
@@ -284,7 +317,7 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600  # it contains ids of forgotten samples
     file.write_bytes(b"half")
     with pytest.warns(CacheWarning, match=f"{file.name} cannot be read"):
-        assert read_target(store, "x") is None
+        assert read_target(store, Key("predictions", "x")) is None
 
 
 def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> None:
@@ -295,7 +328,7 @@ def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> Non
     assert predictions is not None
     store.write(Key("predictions", "x"), predictions)
     with pytest.raises(BadInput, match=r"60 of 60 outputs are not a number \(NaN\)"):
-        read_target(store, "x")
+        read_target(store, Key("predictions", "x"))
 
 
 def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
@@ -334,7 +367,7 @@ def test_the_confidence_attack_scores_certainty_whatever_the_class(
     assert auc is not None
     assert auc > 0.95
     assert found.roc is not None
-    assert auc == found.roc["auc"]["value"]
+    assert auc == found.roc.auc["value"]
     assert found.scores["tpr_0.1"] is None  # 200 unseen samples cannot show it
     swapped = attacker(Attack("confidence"), None)(Target(*reversed(sides)), "class", 0)
     assert swapped.scores["auc"] == pytest.approx(1 - auc)
@@ -349,7 +382,7 @@ def test_the_confidence_attack_scores_certainty_whatever_the_class(
     line = made["digits, seed 0: confidence of original (standard)"]
     assert line["attack"] == {"name": "confidence"}
     assert line["roc"]["others"] == len(digits()["digits"].test or [])
-    (row, *_) = make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)).rows
+    (row, *_) = rows_of(make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)))
     assert (row["auc"]["mean"], row["auc"]["paper"]) == (line["scores"]["auc"], None)
 
 
@@ -392,7 +425,7 @@ def attack_line(
 ) -> dict[str, Any]:
     """`pool` of LiRA: a name with as many letters as its models were trained for epochs."""
     assert grid.attack is not None
-    attack = replace(grid.attack, pool=pool).settings
+    attack = replace(grid.attack, pool=pool)
     line = line_of(grid, cell_of(grid, method, case, preset), scores=scores)
     made = experiment(grid, cell_of(grid, method, case, preset), FACTS)
     shadows = {
@@ -401,9 +434,11 @@ def attack_line(
         "epochs": len(pool),
         "train": 0.99,
         "test": 0.9,
+        "recipe": {"epochs": len(pool)},
     }
-    found = {"shadows": shadows} if attack["name"] == "lira" else {}
-    return {**line, "id": result_id(made, attack), "attack": attack, "scores": scores, **found}
+    found = {"shadows": shadows} if attack.needs_pool else {}
+    names = {"id": result_id(made, attack), "attack": attack.settings}
+    return {**line, **names, "scores": scores, **found}
 
 
 def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
@@ -417,7 +452,7 @@ def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
             results, "scores", line_of(grid, cell_of(grid, "duck", case, "tuned"))
         )  # of another table
     table = make_table(grid, results, parse_only("dataset=cifar10,scenario=class", grid))
-    rows = {row["method"]: row for row in table.rows}
+    rows = {row["method"]: row for row in rows_of(table)}
     assert rows["duck"]["f1"] == pytest.approx(
         {"mean": 0.77, "std": 0.02 / 2**0.5, "paper": 0.7472}
     )
@@ -492,7 +527,7 @@ def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) 
             pool="abc",
         ),
     )
-    (row,) = make_table(grid, results, parse_only("scenario=class,method=original", grid)).rows
+    (row,) = rows_of(make_table(grid, results, parse_only("scenario=class,method=original", grid)))
     assert row["tpr_1"] == pytest.approx({"mean": 0.12, "std": 0.02 / 2**0.5, "paper": 0.12})
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
     assert row["auc"]["paper"] == 0.655
@@ -542,7 +577,7 @@ def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) 
         other,
         nothing[1],
     ]
-    hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
+    hr = rows_of(make_table(grid, results, parse_only("scenario=samples,method=duck", grid)))[0]
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx(
         (0.01, 0.001, 0.506)
     )
@@ -580,7 +615,7 @@ def test_a_pool_with_another_recipe_than_its_targets_is_marked(
     line["shadows"] |= {"epochs": recipe["epochs"], "recipe": recipe}
     append(results, "lira", line)
     table = make_table(grid, results, parse_only("scenario=class,method=duck,preset=paper", grid))
-    assert table.rows[0]["shadows"]["differs"] == differs
+    assert rows_of(table)[0]["shadows"]["differs"] == differs
     assert any(note.startswith("Mismatched pool abc") for note in table.notes) == bool(differs)
     # Only models that were trained for less show less.
     assert any("are lower bounds of" in note for note in table.notes) == (recipe["epochs"] < 60)
@@ -607,7 +642,7 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     table = make_table(grid, results, only)
     aucs = {
         (row["shadows"]["pool"], row["method"]): (row["n"], row["auc"]["mean"])
-        for row in table.rows
+        for row in rows_of(table)
     }
     assert aucs == {
         ("ab", "original"): (1, 0.5), ("ab", "retrained"): (1, 0.5), ("ab", "duck"): (0, None),
@@ -615,9 +650,9 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         ("abcdef", "retrained"): (0, None), ("abcdef", "duck"): (1, 0.7),
     }  # fmt: skip
     assert {
-        row["shadows"]["epochs"] for row in table.rows if row["shadows"]["pool"] == "abcdef"
+        row["shadows"]["epochs"] for row in rows_of(table) if row["shadows"]["pool"] == "abcdef"
     } == {6}
-    assert [row["gap_to_retrained"] for row in table.rows if row["method"] == "duck"] == [
+    assert [row["gap_to_retrained"] for row in rows_of(table) if row["method"] == "duck"] == [
         None,
         None,
     ]  # the other pool's
@@ -639,7 +674,7 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
     ]  # fmt: skip
     one = make_table(replace(grid, attack=Attack("lira", pool="ab")), results, only)
-    assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in one.rows] == [
+    assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in rows_of(one)] == [
         ("original", 1, "ab"), ("retrained", 1, "ab"), ("duck", 0, "ab"),
     ]  # fmt: skip
     assert (
@@ -652,9 +687,9 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         in make_table(grid, results, only).notes
     )
     # A pool without results among what is asked for is no table of its own.
-    (row,) = make_table(
-        grid, results, parse_only("scenario=class,case=1,method=original", grid)
-    ).rows
+    (row,) = rows_of(
+        make_table(grid, results, parse_only("scenario=class,case=1,method=original", grid))
+    )
     assert (row["n"], row["shadows"]["pool"]) == (1, "abcdef")
 
 
@@ -747,7 +782,7 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_stored_lines_keep_their_ids() -> None:
     stored = Results(Path(__file__).parent.parent.parent / "benchmarks" / "results")
-    ours = {name: line for name, line in stored.lines.items() if line.attack}
+    ours = {name: line for name, line in stored.results.items() if line.attack}
     assert {line.measurement_name for line in ours.values()} >= {"svm", "confidence"}
     assert len(ours) >= 120
     assert [name for name, line in ours.items() if name != line.id] == []
@@ -764,7 +799,7 @@ def test_a_job_of_other_shadow_models_than_the_attackers_fails(
         Results(tmp_path),
         parse_only("scenario=samples,method=original", LIRA),
     ).jobs
-    assert "of the attacker" in str(Runner(digits(), models, CPU, lira)(jobs[-1]).error)
+    assert "different settings" in str(Runner(digits(), models, CPU, lira)(jobs[-1]).error)
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:

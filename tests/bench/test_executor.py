@@ -26,7 +26,7 @@ from duck.models import build
 from duck.models.weights import load_weights
 from duck.runtime import device_name
 from duck.types import Task
-from tests.bench.lines import FACTS, FEW, append, cell_of, digits, expected, line_of
+from tests.bench.stored import FACTS, FEW, append, cell_of, digits, expected, line_of
 
 CPU = torch.device("cpu")
 DIVERGING = {"epochs": 1, "batch_size": 256, "lr": 1e30, "schedule": "constant"}
@@ -58,7 +58,7 @@ def lines(folder: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The stored results, as plain data."""
     return {
         (line.scenario, line.case, line.method): line.to_dict()
-        for line in Results(folder / "results").lines.values()
+        for line in Results(folder / "results").results.values()
     }
 
 
@@ -120,7 +120,7 @@ def test_a_line_says_what_the_unlearning_cost(ran: Path) -> None:
         assert (
             (line["status"] == "damaged")
             == kept["damaged"]
-            == any(note.startswith("The model lost too much") for note in line["notes"])
+            == any(note.startswith("The model lost too much") for note in line.get("notes", ()))
         )
 
 
@@ -172,14 +172,15 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(
     assert [job.cell is None for job in jobs] == [True, False]
     execute(jobs, Runner(digits(), ran / "models", CPU), results, "other", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
-    again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
+    again, first = results.results[jobs[0].experiment.id], lines(ran)[None, None, None]
     assert (again.seconds, again.scores, again.date) == (
         first["seconds"],
         first["scores"],
         first["date"],
     )
     assert (
-        results.lines[jobs[1].experiment.id].scores == lines(ran)["class", 3, "original"]["scores"]
+        results.results[jobs[1].experiment.id].scores
+        == lines(ran)["class", 3, "original"]["scores"]
     )
 
 
@@ -382,7 +383,7 @@ def test_progress_is_reported_before_and_after_each_run(tmp_path: Path) -> None:
     jobs, results = jobs_and_results(tmp_path)
     news: list[Progress] = []
     execute(jobs, instant, results, "g", device="here", report=news.append)
-    assert [(state.done, state.left, state.line is not None) for state in news[:4]] == [
+    assert [(state.done, state.left, state.result is not None) for state in news[:4]] == [
         (0, 5, False),
         (1, 4, True),
         (1, 4, False),
@@ -454,7 +455,7 @@ def test_processes_give_the_scores_of_one_process(ran: Path, tmp_path: Path) -> 
     )
     assert counts == RunCounts(ran=10, failed=0, left=0)
     assert len(list((tmp_path / "models" / "originals").iterdir())) == 1
-    first = next(state.line for state in progress if state.line)
+    first = next(state.result for state in progress if state.result)
     assert first.method is None  # the original, before any worker needs it
     found = lines(tmp_path)
     assert {key: line["scores"] for key, line in found.items()} == {

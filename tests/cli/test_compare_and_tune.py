@@ -151,7 +151,7 @@ def test_tune_writes_a_preset_that_forget_takes(
     assert "exists: choose another --out" in capsys.readouterr().err
     file.write_text("[neg-grad.digits.tuned.class]\nrate = 1\n")
     assert cli.main(words) == 2
-    assert "neg-grad has no setting 'rate'" in capsys.readouterr().err
+    assert "NegGrad has no setting 'rate'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

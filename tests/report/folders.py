@@ -23,7 +23,7 @@ from duck.runs import ByClass, Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Recipe
 from duck.unlearning import Epoch
-from tests.bench.lines import to_result
+from tests.bench.stored import MACHINE, to_result
 
 TEST = 40
 """Unseen samples of each class."""
@@ -148,7 +148,7 @@ def bench_line(
         "preset": preset,
         "train_samples": 4000,
         "wall_seconds": seconds,
-        "device": "cpu",
+        **MACHINE,
         "experiment": to_dict(Experiment(made, asked, chosen, seed)),
         "scores": scores,
         "original": {names[0]: 0.9, names[1]: 0.9},
@@ -165,12 +165,17 @@ def bench(lines: Sequence[dict[str, Any]]) -> list[Result]:
     return read_bench(map(to_result, lines))
 
 
+def bench_curve(fpr: Sequence[float], tpr: Sequence[float], others: int = 10_000) -> BenchCurve:
+    """Return the ROC curve of an attack."""
+    return BenchCurve(list(fpr), list(tpr), {}, 0.5, {}, 100, others)
+
+
 def attacked(
     method: str,
     preset: str,
     fpr: Sequence[float],
     tpr: Sequence[float],
-    others: int | None = None,
+    others: int = 10_000,
     request: Request | None = None,
     attack: str = "lira",
     data: str = "cifar10",
@@ -183,7 +188,7 @@ def attacked(
         experiment=replace(result.experiment, training=training),
         preset=preset,
         attack=attack,
-        roc=BenchCurve(list(fpr), list(tpr), others),
+        roc=bench_curve(fpr, tpr, others),
     )
 
 

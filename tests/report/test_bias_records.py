@@ -64,7 +64,7 @@ def test_folders_are_distinguished_and_each_is_read_once(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("bias.json", b"{", r"bias\.json is no bias removal: it is no whole JSON"),
+        ("bias.json", b"{", r"bias\.json is no bias removal: it is not complete JSON"),
         (
             "bias.json",
             b"{}",

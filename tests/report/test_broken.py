@@ -38,12 +38,15 @@ def half(file: Path) -> None:
 BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half-written": (half, "broken/run.json cannot be read: "),
     "missing": (Path.unlink, "broken holds no unlearning"),
-    "a list": (lambda file: file.write_text("[1]"), "broken/run.json is not the record of a run"),
+    "a list": (
+        lambda file: file.write_text("[1]"),
+        "broken/run.json is not a valid run record (it is a list",
+    ),
     "no text": (lambda file: file.write_bytes(b"\xff\xfe{}"), "broken/run.json cannot be read: "),
     "nested": (lambda file: file.write_text("[" * 100_000), "broken/run.json cannot be read: "),
     "another experiment": (
         lambda file: file.write_text('{"experiment": {}}'),
-        "broken/run.json does not hold what a run holds (experiment is not valid: ",
+        "broken/run.json is not a valid run record (experiment: ",
     ),
     "a count too few": (
         lambda file: changed(file, lambda run: run["samples"].pop("processed")),
@@ -59,7 +62,7 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no class": (
         lambda file: changed(file, lambda run: run["experiment"]["request"].update(classes=[None])),
-        "(experiment is not valid: ",
+        "(experiment: ",
     ),
     "no date": (
         lambda file: changed(file, lambda run: run.update(created="soon")),
@@ -90,7 +93,7 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(
     assert (
         f"{tmp_path}/runs/{reason}" in printed
         if reason.startswith("broken")
-        else f"{broken}/run.json does not hold" in printed and reason in printed
+        else f"{broken}/run.json is not a valid run record" in printed and reason in printed
     )
     assert "Could not be read: " in page
     assert reason in page
@@ -228,7 +231,7 @@ def test_a_broken_file_in_the_folder_of_a_run_is_named_and_the_run_shown(
     folder = write_run(runs / "one", verdict="forgotten", analysis=True)
     if "audit" in file:
         (folder / "audit-oracle.json").rename(folder / file)
-    reason = "it is no whole JSON"
+    reason = "it is not complete JSON"
     if how == "half":
         half(folder / file)
     else:

@@ -16,7 +16,6 @@ from duck.analysis.density_tests import density_tests
 from duck.analysis.feature_space import Densities
 from duck.analysis.study import Analysis
 from duck.audits.verdict import RocCurve
-from duck.bench.results import BenchCurve
 from duck.metrics import aus
 from duck.report import (
     Contents,
@@ -52,7 +51,7 @@ from duck.report.results import Result
 from duck.report.series import make_series
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Estimate, Recipe
-from tests.report.folders import attacked, bench, bench_line, fifty, write_run
+from tests.report.folders import attacked, bench, bench_curve, bench_line, fifty, write_run
 
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
@@ -545,8 +544,7 @@ def test_models_and_recipes_are_kept_apart() -> None:
         *(bench_line(case=case, epochs=30) for case in (0, 1)),
     ]
     results = bench(made)
-    roc = [0.0, 1.0], [0.0, 1.0]
-    curve = replace(results[3], attack="lira", roc=BenchCurve(*roc))
+    curve = replace(results[3], attack="lira", roc=bench_curve([0.0, 1.0], [0.0, 1.0]))
     found = plots_runs.make_plots([], [*results, curve])
     contours = {plot.title.partition("lost ")[2]: plot for plot in found if "contour" in plot.name}
     names = ["convnet, epochs 3", "resnet18", "convnet, epochs 30"]
@@ -596,7 +594,7 @@ def test_results_with_past_settings_are_left_out_where_there_are_others() -> Non
 def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> (
     None
 ):
-    def curve(method: str, preset: str, on: str, others: int | None = None) -> Result:
+    def curve(method: str, preset: str, on: str, others: int = 10_000) -> Result:
         request = ForgetFraction(0.1) if on == "samples" else None
         return attacked(method, preset, [0.0, 0.05, 1.0], [0.2, 0.5, 1.0], others, request)
 

@@ -1,24 +1,21 @@
 """Grids as data: data sets, requests, methods and presets."""
 
 import hashlib
-import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
-from duck.experiment import Experiment, fingerprint, from_dict, structure, to_dict
-from duck.files import read_text
+from duck.experiment import Experiment, fingerprint, from_dict, to_dict
+from duck.files import package_toml, read_toml
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
-from duck.records import Rule
+from duck.records import Rule, build_input_converter, structure_input
 from duck.registry import suggest
 from duck.scenarios import (
     Debias,
@@ -31,9 +28,7 @@ from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
 Scenarios = Literal["class", "samples", "bias"]
-Settings = dict[
-    str, Annotated[int | str, Rule("a number or text", lambda value: type(value) in (int, str))]
-]
+Settings = dict[str, int | str]
 """The settings of an attack or study, with its name."""
 Case = int | str
 """A class, a seed, or a group of classes such as "1+2"."""
@@ -168,6 +163,11 @@ class Attack:
         own = {key: getattr(self, key) for key in ATTACKS[self.name].settings}
         return {"name": self.name, **own}
 
+    @property
+    def needs_pool(self) -> bool:
+        """Whether it compares with a pool of shadow models, which its result depends on."""
+        return "pool" in ATTACKS[self.name].settings
+
 
 @dataclass(frozen=True)
 class Study:
@@ -193,6 +193,22 @@ class Study:
 Measurement = Attack | Study
 
 
+class WithMeasurement:
+    """What a grid and a result have in common: an attack or a study, or neither."""
+
+    attack: Attack | None
+    study: Study | None
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The attack or study; None for plain scores."""
+        return self.attack or self.study
+
+    @property
+    def measurement_name(self) -> str | None:
+        return None if self.measurement is None else self.measurement.name
+
+
 @dataclass(frozen=True)
 class Variant:
     """A method with changed settings, as a row of its own."""
@@ -214,7 +230,7 @@ class Priority:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(WithMeasurement):
     """Every block x case x method or variant x preset; or a view of the runs of other grids."""
 
     blocks: tuple[Block, ...] = ()
@@ -266,24 +282,6 @@ class Grid:
             yield "studies 'density', which needs blocks that remove classes."
         if {bool(block.bias) for block in self.blocks} != {self.measurement_name == "bias"}:
             yield "must have the study 'bias' and a bias in each block, or neither."
-
-    @property
-    def measurement(self) -> Measurement | None:
-        return self.attack or self.study
-
-    @property
-    def lira(self) -> Attack | None:
-        """The attack if it is LiRA, whose results depend on a pool of shadow models."""
-        return self.attack if self.attack and self.attack.name == "lira" else None
-
-    @property
-    def measurement_name(self) -> str | None:
-        return None if self.measurement is None else self.measurement.name
-
-    @property
-    def measurement_settings(self) -> Settings | None:
-        """The settings of the attack or study; None for plain scores."""
-        return None if self.measurement is None else self.measurement.settings
 
 
 class Facts(NamedTuple):
@@ -350,9 +348,8 @@ FIRST = ("original", "duck", "retrained")
 @cache
 def built_in() -> Mapping[str, Grid]:
     """Return the grids that come with the package."""
-    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
-    grids = tomllib.loads(text)
-    return {name: structure({"name": name, **rest}, Grid) for name, rest in grids.items()}
+    grids = package_toml("duck.bench", "grids.toml")
+    return {name: _structure({"name": name, **rest}) for name, rest in grids.items()}
 
 
 def find_grid(name: str) -> Grid:
@@ -364,34 +361,37 @@ def find_grid(name: str) -> Grid:
         raise UnknownName(
             f"No grid {name!r}. {suggest(name, built_in())} A grid of your own is a .toml file."
         )
+    plain = {"name": path.stem, **read_toml(path), "file": name}
     try:
-        text = read_text(path)
-        plain = tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"The grid {path} cannot be read: {error}") from error
-    try:
-        grid = structure({"name": path.stem, **plain, "file": name}, Grid)
+        grid = _structure(plain)
         for view in grid.views:
             shown = built_in().get(view)
             if shown is None or shown.measurement or shown.views:
                 raise BadInput(f"There are no runs of {view!r} that can be shown by their time.")
         for cell in cells(grid, {}):
             if cell.method in METHODS:  # settings and recipes are checked here, not run by run
-                experiment(grid, cell, assumed(cell.block.dataset))
+                experiment(grid, cell, unknown_facts(cell.block.dataset))
     except BadInput as error:
-        raise BadInput(f"{path}{_line_of(str(error), text)}: {error}") from error
+        raise BadInput(f"The grid {path} cannot be used: {error}") from error
     return grid
 
 
-def _line_of(message: str, text: str) -> str:
-    """Return ", line N" for the first line that holds a name which an error is about."""
-    lines = [line.partition("#")[0] for line in text.splitlines()]
-    for quoted in re.findall(r"'([^'\[]+)", message):
-        name = re.compile(rf"(?<![\w-]){re.escape(quoted)}(?![\w-])")
-        for number, line in enumerate(lines, 1):
-            if name.search(line):
-                return f", line {number}"
-    return ""
+def _structure(plain: dict[str, Any]) -> Grid:
+    return structure_input(plain, Grid, _CONVERTER)
+
+
+def _class_or_group(value: Any, _: Any) -> int | tuple[int, ...]:
+    """Return a class, or the classes of a group that go together."""
+    group = value if isinstance(value, list | tuple) else [value]
+    if not group or any(type(one) is not int for one in group) or len(set(group)) < len(group):
+        raise BadInput(
+            f"A class is a whole number, or a list of different ones for a group; got {value!r}."
+        )
+    return tuple(group) if isinstance(value, list | tuple) else group[0]
+
+
+_CONVERTER = build_input_converter()
+_CONVERTER.register_structure_hook(int | tuple[int, ...], _class_or_group)
 
 
 def rehearsal(grid: Grid) -> Grid:
@@ -447,7 +447,7 @@ def facts_of(data: Data) -> Facts:
     return Facts(data.name, fingerprint(data), len(data.train), data.augment)
 
 
-def assumed(dataset: str) -> Facts:
+def unknown_facts(dataset: str) -> Facts:
     """Return facts of data that are not available: enough to list the cells of a grid."""
     return Facts(dataset, "", None, "none")
 
@@ -462,7 +462,7 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
     rows += [(variant.method, variant.name) for variant in grid.variants]
     rows.sort(key=lambda row: FIRST.index(row[0]) if row[0] in FIRST else len(FIRST))
     for block in grid.blocks:
-        known = facts.get(block.dataset) or assumed(block.dataset)
+        known = facts.get(block.dataset) or unknown_facts(block.dataset)
         presets = {
             row: _distinct(grid, block, *row, known)
             for row in rows
@@ -489,11 +489,11 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     return replace(from_dict(plain), request=block.request(cell.case))
 
 
-def result_id(experiment: Experiment, measurement: Settings | None) -> str:
+def result_id(experiment: Experiment, measurement: Measurement | None) -> str:
     """Return the id of a result: of its experiment and the settings of its attack or study."""
     if measurement is None:
         return experiment.id
-    text = f"{experiment.id}/{to_json(measurement, sort_keys=True)}"
+    text = f"{experiment.id}/{to_json(measurement.settings, sort_keys=True)}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

@@ -92,7 +92,6 @@ def measure_bias_removal(
     return Values(
         scores=scores,
         unseen=shares.n,
-        bias=asdict(request),
         shap_values=shap_values,
         seconds=seconds,
         notes=list(notes),

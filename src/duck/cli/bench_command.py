@@ -193,20 +193,20 @@ def _progress(total: int) -> Iterator[Callable[[Progress], None]]:
 
         def report(state: Progress) -> None:
             left = format_left(state.left, state.seconds_left)
-            if state.line is None:
+            if state.result is None:
                 bar(left=left, description=str(state.job))
             else:
                 bar(left=left, completed=state.done)
-                say(f"[{state.done}/{total}] {state.job}: {_ending(state.line)}; {left}")
+                say(f"[{state.done}/{total}] {state.job}: {_ending(state.result)}; {left}")
 
         yield report
 
 
-def _ending(line: Result) -> str:
+def _ending(result: Result) -> str:
     """Return the error of a run, or its most important score and its time."""
-    if line.failed:
-        return f"failed: {line.error}"
-    score, column = next(iter(COLUMNS[line.measurement_name].items()))
-    if line.method is None:
+    if result.failed:
+        return f"failed: {result.error}"
+    score, column = next(iter(COLUMNS[result.measurement_name].items()))
+    if result.method is None:
         score, column = "test", Column("test accuracy")
-    return f"{column.title} {column.format(line.scores.get(score))} in {line.seconds:.2f} s"
+    return f"{column.title} {column.format(result.scores.get(score))} in {result.seconds:.2f} s"

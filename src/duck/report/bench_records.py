@@ -3,11 +3,9 @@
 from collections.abc import Hashable, Iterable, Sequence
 from typing import get_args
 
-from duck.bench.results import BenchCurve
 from duck.bench.results import Result as BenchResult
 from duck.experiment import Experiment
 from duck.methods.presets import Preset, preset
-from duck.records import structure
 from duck.report.results import Result
 from duck.scenarios import ForgetFraction, ForgetRandomClasses, describe
 
@@ -67,7 +65,7 @@ def _result_of(record: BenchResult, name_pool: bool) -> Result:
         is_timed=record.alone,
         # Attacks with different pools are different attacks.
         attack=f"{record.measurement_name}{pool_note}",
-        roc=structure(record.roc, BenchCurve) if record.attack and record.roc else None,
+        roc=record.roc if record.attack else None,
         densities=record.density if record.study else None,
         forgotten_classes=record.forgotten or (),
     )
@@ -75,7 +73,7 @@ def _result_of(record: BenchResult, name_pool: bool) -> Result:
 
 def _pool_of(record: BenchResult) -> str:
     """Return the digest of the shadow models that an attack compared with, if it has any."""
-    return str((record.attack or {}).get("pool") or "")
+    return record.attack.pool if record.attack else ""
 
 
 def _preset_label(record: BenchResult, experiment: Experiment) -> str:

@@ -123,7 +123,7 @@ def _mean_curve(name: str, results: Sequence[Result], color: str, dashed: bool) 
     """Return the mean curve and, of several, a band of one standard deviation to each side."""
     curves = [result.roc for result in results if result.roc]
     # Fewer non-members cannot show a lower false-positive rate.
-    lowest = max(1 / curve.others if curve.others else 0 for curve in curves)
+    lowest = max(1 / curve.others for curve in curves)
     grid = np.logspace(np.log10(max(lowest, LOWEST_RATE)), 0, ROC_POINTS)
     rates = np.array([np.interp(grid, curve.fpr, curve.tpr) for curve in curves])
     mean = rates.mean(0)
