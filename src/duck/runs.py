@@ -147,12 +147,20 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Kind:
+    """The part of `by_class` that the record of an unlearning must have."""
+
+    kind: Literal["class", "samples"]
+
+
+@dataclass(frozen=True)
 class UnlearningFields:
     """The fields of the record of an unlearning, with the values that they must have."""
 
     scores: Scores
     samples: Counts
-    original: Scores | None = None
+    by_class: Kind
+    original: Scores
 
 
 # An original has none of these fields.

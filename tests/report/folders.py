@@ -337,6 +337,11 @@ def analysed(
     }
 
 
+def shap_image(**fields: Any) -> dict[str, Any]:
+    """Return a stored image with SHAP maps."""
+    return {"label": 0, "forgotten": False, "numbers": {}, **fields}
+
+
 def write_removal(
     folder: Path,
     true: str = "1",
@@ -353,7 +358,7 @@ def write_removal(
     def share(value: float) -> dict[str, Any]:
         return {"share": value, "interval": [max(0.0, value - 0.02), min(1.0, value + 0.02)]}
 
-    called = {
+    predicted = {
         model: {
             "wrong": share(value),
             "right": share(1 - value),
@@ -373,6 +378,9 @@ def write_removal(
             "biased - corrected": test,
             "duck - corrected": {**test, "p": 0.2},
         },
+        "factor": {"duck": None, "corrected": None},
+        "largest_gap": dict.fromkeys(means, 0.0),
+        "incomplete": dict.fromkeys(means, 0),
     }
     found = {
         "data": "digits",
@@ -384,7 +392,7 @@ def write_removal(
         "patch": 4,
         "colour": [255, 0, 0],
         "n": 800,
-        "called": called,
+        "predicted": predicted,
         "forget": {"biased": 1.0, "duck": 0.0},
         "shap": shap if images else None,
         "notes": [],
@@ -429,10 +437,7 @@ def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
     whole = analysed(random.Random(0), classes, [3], points=2000)
     maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
     whole["shap"] = {
-        "images": [
-            {"id": str(at), "title": f"image {at}", "forgotten": False, "maps": maps}
-            for at in range(8)
-        ]
+        "images": [shap_image(id=str(at), title=f"image {at}", maps=maps) for at in range(8)]
     }
     found = audit(random.Random(0), "forgotten", names)
     found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])

@@ -13,7 +13,7 @@ import pytest
 
 from duck import cli
 from duck.report import Contents, read, read_runs, render
-from tests.report.folders import write_removal, write_run
+from tests.report.folders import shap_image, write_removal, write_run
 from tests.report.test_page import Page, visible_text
 
 
@@ -204,11 +204,13 @@ ANALYSIS: dict[str, tuple[Any, str]] = {
         "density.original.train.3 is text",
     ),
     "no map": (
-        lambda found: found.update(shap={"images": [{"maps": {}}]}),
+        lambda found: found.update(shap={"images": [shap_image(id="1", title="1", maps={})]}),
         "shap.images[0] has no maps",
     ),
     "a ragged map": (
-        lambda found: found.update(shap={"images": [{"maps": {"original": [[1], [1, 2]]}}]}),
+        lambda found: found.update(
+            shap={"images": [shap_image(id="1", title="1", maps={"original": [[1], [1, 2]]})]}
+        ),
         "shap.images[0] has a map without rows of one length",
     ),
 }
@@ -344,12 +346,13 @@ def test_a_broken_bias_removal_among_others_is_named(
     write_run(tmp_path / "run")
     changed(
         write_removal(tmp_path / "bad") / "bias.json",
-        lambda found: found["called"]["duck"]["wrong"].update(interval=[1]),
+        lambda found: found["predicted"]["duck"]["wrong"].update(interval=[1]),
     )
     code, printed, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
     assert (
-        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval" in printed
+        f"{tmp_path}/bad/bias.json is no bias removal: predicted.duck.wrong has an interval"
+        in printed
     )
     assert "Could not be read: bad/bias.json is no bias removal" in page
     assert "Bias removal" in page

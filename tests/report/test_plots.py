@@ -51,7 +51,15 @@ from duck.report.results import Result
 from duck.report.series import make_series
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Estimate, Recipe
-from tests.report.folders import attacked, bench, bench_curve, bench_line, fifty, write_run
+from tests.report.folders import (
+    attacked,
+    bench,
+    bench_curve,
+    bench_line,
+    fifty,
+    shap_image,
+    write_run,
+)
 
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
@@ -697,12 +705,8 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
     folder = write_run(tmp_path / "run", analysis=True)
     found = json.loads((folder / "analysis.json").read_text())
     big = [[0.25 if row < 2 and column < 2 else 0.0 for column in range(64)] for row in range(60)]
-    image = {
-        "id": "t1",
-        "title": "3 (t1)",
-        "forgotten": False,
-        "maps": {"original": big, "unlearned": [[-0.5] * 4] * 4},
-    }
+    maps = {"original": big, "unlearned": [[-0.5] * 4] * 4}
+    image = shap_image(id="t1", title="3 (t1)", maps=maps)
     found["shap"] = {"images": [image] * 9}
     (folder / "analysis.json").write_text(json.dumps(found))
     (stored,) = read_runs([folder])

@@ -65,7 +65,7 @@ COLUMNS: dict[str | None, dict[str, Column]] = {
         "retain_test": Column("retained classes, test", digits=2),
     },
     "bias": {
-        "wrong": Column("called wrong %", 100, 2),
+        "wrong": Column("predicted wrong %", 100, 2),
         "right": Column("right %", 100, 2),
         "test": Column("test %", 100, 2),
         "shap": Column("SHAP of the square", 1.0, 4),
