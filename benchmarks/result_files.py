@@ -110,11 +110,13 @@ def run_on_outputs(
 
 def _groups(folder: Path, store: ArtifactStore) -> dict[str, list[Row]]:
     """Return the results of the two large tables whose outputs are stored, by row of the table."""
-    stored = store.ids("predictions")
     groups: dict[str, list[Row]] = defaultdict(list)
     for table in ("cr", "hr"):
         for row in read(folder / f"paper-table-{table}.jsonl"):
-            if row["method"] in ("original", "retrained", "duck") and row["id"] in stored:
+            if (
+                row["method"] in ("original", "retrained", "duck")
+                and Key("predictions", row["id"]) in store
+            ):
                 group = f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"
                 groups[group].append(row)
     return groups

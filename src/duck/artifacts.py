@@ -100,12 +100,6 @@ class ArtifactStore:
     def __contains__(self, key: Key) -> bool:
         return self.root is not None and os.path.isfile(self.path(key))
 
-    def ids(self, kind: Kind) -> set[str]:
-        """Return the ids of all stored artifacts of a kind."""
-        if self.root is None:
-            return set()
-        return {path.stem for path in (self.root / kind).glob("[!.]*.safetensors")}
-
     def read(self, key: Key, device: torch.device | str = "cpu") -> Artifact | None:
         """Return a stored artifact. None: there is none, or it cannot be read."""
         return self._load(key, device, lambda artifact: artifact)

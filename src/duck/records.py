@@ -86,8 +86,6 @@ Bits = Annotated[
     ),
 ]
 """Yes or no for each sample of a set, in order."""
-AnyNumber = Annotated[float, Rule("a number", lambda value: type(value) in (int, float))]
-"""A number that may be infinite or NaN."""
 Loss = Annotated[float, Rule("a number", lambda value: type(value) in (int, float), math.nan)]
 """The loss of a model, which may have diverged. JSON stores NaN and infinity as null."""
 Measured = Annotated[

@@ -272,7 +272,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
         (
             WHOLE + "seeds = [1]\nfraction = 1.5\n",
-            "fraction is a number, not one between 0 and 1",
+            "fraction must be between 0 and 1",
         ),
         (
             WHOLE + "seeds = [1]\nrandom_classes = 0\n",
@@ -288,7 +288,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
             "a name other than 'none'",
         ),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("a,b", "lr = 0.1"), "without ',' and '='"),
-        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "a table with at least one setting"),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "'x' has no settings"),
         ('study.name = "density"\n' + WHOLE + "seeds = [1]\n", "needs blocks that remove classes"),
         (
             'attack = { name = "svm", splits = 0 }\n' + WHOLE + "seeds = [1]\n",
@@ -307,7 +307,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         ),
         (
             WHOLE + "seeds = [1]\ntrials = -1\n",
-            "trials is a number, not a whole number of at least 0",
+            "trials is a number, not a count",
         ),
         (WHOLE + "seeds = [1]\ntrials = 6\n", "'trials' needs 'searched'"),
         ("seed = 1" + "0" * 5000, "cannot be read"),

@@ -11,11 +11,11 @@ import pytest
 from duck.bench import Attack, Results, find_grid
 from duck.bench.executor import plan
 from duck.bench.formats import Format, render
-from duck.bench.grids import Block, Grid, parse_only, training
+from duck.bench.grids import Block, Grid, training
 from duck.bench.tables import make_table
 from duck.errors import BadInput
 from duck.experiment import to_dict
-from tests.bench.stored import FACTS, append, cell_of, expected, line_of, rows_of
+from tests.bench.stored import FACTS, append, cell_of, expected, line_of
 
 CR = find_grid("paper/table-cr")
 FORMS: tuple[Format, ...] = get_args(Format)
@@ -181,23 +181,6 @@ def test_a_line_that_says_it_is_of_an_original_but_is_not_is_passed_over(tmp_pat
     assert Results(tmp_path).broken == {("a.jsonl", "its experiment is of another method"): 1}
 
 
-def test_scores_that_are_no_numbers_are_a_failed_run(tmp_path: Path) -> None:
-    rows = [
-        line(0, scores={"aus": float("nan"), "forget": float("inf")}),
-        line(1, scores={"aus": 0.8}),
-    ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    results = Results(tmp_path)
-    assert list(results.done) == [line(1)["id"]]
-    table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
-    (row,) = rows_of(table)
-    assert (row["n"], row["aus"]["mean"]) == (1, 0.8)
-    assert table.notes == [
-        "cifar10, class, duck (paper) failed in 1 of 10: Not a number: aus, forget."
-    ]
-    assert "NaN" not in render(table, "json")
-
-
 def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> None:
     old = line(0)
     del old["experiment"]["method"]["check_every"]
@@ -251,6 +234,7 @@ def test_trials_are_counted_once_and_only_those_alone_are_timed(tmp_path: Path) 
         json.dumps({**TRIAL, "seconds": None}),
         json.dumps({**TRIAL, "dataset": ["x"]}),
         json.dumps({**TRIAL, "seconds": 10.0}).replace("10.0", "NaN"),
+        json.dumps(line(0, scores={"aus": float("nan")})),
         json.dumps(line(0)).replace('"seconds": 1.0', '"seconds": 1' + "0" * 400),
         "[" * 100_000,
         '{"id": 1' + "0" * 5000 + "}",

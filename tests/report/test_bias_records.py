@@ -9,10 +9,10 @@ import pytest
 
 from duck.errors import BadInput
 from duck.report import Contents, plots_bias, read, read_runs, render, write_figures, write_report
-from duck.report.looks import BLUE, MUTED
 from duck.report.plotly_figures import to_plotly
 from duck.report.plots import Cells, Line, Plot, Points, centres, error_bars
 from duck.report.records import StoredRemoval
+from duck.report.styles import BLUE, MUTED
 from tests.report.folders import worst_fifty, write_removal, write_run
 from tests.report.test_page import EVIL, Page, visible_text
 

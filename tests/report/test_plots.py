@@ -30,7 +30,6 @@ from duck.report import (
 )
 from duck.report.bench_records import current_results
 from duck.report.groups import Group, group_labels
-from duck.report.looks import BLUE, choose_looks
 from duck.report.matplotlib_figures import save_figure
 from duck.report.page_budget import PageBudget
 from duck.report.plotly_figures import to_plotly
@@ -49,6 +48,7 @@ from duck.report.plots import (
 )
 from duck.report.results import Result
 from duck.report.series import make_series
+from duck.report.styles import BLUE, choose_styles
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Estimate, Recipe
 from tests.report.folders import (
@@ -405,7 +405,7 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:
-    looks = choose_looks([run.result.method for run in read_runs(fifty(tmp_path)[:15])])
+    looks = choose_styles([run.result.method for run in read_runs(fifty(tmp_path)[:15])])
     assert len(looks) == 15
     assert len(set(looks.values())) == 15
 

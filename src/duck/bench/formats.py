@@ -38,19 +38,6 @@ BIAS_REMARK = (
     "labels."
 )
 SECONDS = Column("seconds", digits=2)
-IDENTITY = (
-    "dataset",
-    "scenario",
-    "model",
-    "recipe",
-    "removed",
-    "fraction",
-    "method",
-    "variant",
-    "preset",
-    "n",
-    "of",
-)
 Grid = list[list[str]]
 
 
@@ -72,7 +59,7 @@ def _has_trials(table: Table) -> bool:
 def _has_gaps(table: Table) -> bool:
     """Return whether there is a retrained model to compare with; times have a ratio instead."""
     is_time = table.measurement == "time"
-    return not is_time and any(row.gap_to_retrained for row in table.visible_rows)
+    return not is_time and any(row.gaps for row in table.visible_rows)
 
 
 def _legend(table: Table) -> str:
@@ -153,50 +140,44 @@ def _csv(table: Table) -> str:
 
 
 def _flat(row: TableRow, table: Table) -> dict[str, Any]:
-    flat = _names(row)
+    flat = dict(row.names)
     if table.has_search:
         flat["trials"] = row.trials.done if row.trials else None
     if table.needs_pool:
-        pool = {"pool": row.pool} if row.pool else {}
-        shadows = asdict(row.shadows) if row.shadows else pool
+        shadows = _shadows(row) or {}
         flat |= {f"shadows_{name}": shadows.get(name) for name in SHADOWS}
     for name, value in row.values.items():
         flat |= {f"{name}_{part}": number for part, number in value._asdict().items()}
-        if not row.n:
+        if not row.names["n"]:
             flat[f"{name}_mean"] = MISSING
-    gaps = row.gap_to_retrained or {}
+    gaps = row.gaps or {}
     flat |= {f"gap_{name}": gaps.get(name) for name in (*row.values, "n")}
-    flat |= _seconds(row)
-    return flat | {"errors": "; ".join(row.errors), "notes": "; ".join(row.notes)}
+    return {**flat, **row.seconds, "errors": "; ".join(row.errors), "notes": "; ".join(row.notes)}
 
 
-def _json(table: Table) -> str:
-    return to_json([_plain(row, table) for row in table.rows])
+def _shadows(row: TableRow) -> dict[str, Any] | None:
+    if row.shadows:
+        return {**asdict(row.shadows), "differs": row.differs}
+    return {"pool": row.group.pool} if row.group.pool else None
 
 
 def _plain(row: TableRow, table: Table) -> dict[str, Any]:
-    plain = _names(row)
-    plain |= {name: value._asdict() for name, value in row.values.items()}
-    plain |= {**row.further_scores, "gap_to_retrained": row.gap_to_retrained, **_seconds(row)}
-    plain |= {"errors": row.errors, "notes": row.notes}
+    """Return the row as plain data for JSON."""
+    attack = find_attack(table.measurement)
+    plain = {
+        **row.names,
+        **{name: value._asdict() for name, value in row.values.items()},
+        **{name: row.mean(name) for name in (attack.further_scores if attack else ())},
+        "gap_to_retrained": row.gaps,
+        **row.seconds,
+        "errors": row.errors,
+        "notes": row.notes,
+    }
     if table.needs_pool:
-        pool = {"pool": row.pool} if row.pool else None
-        facts = row.shadows and {**asdict(row.shadows), "differs": row.differs}
-        plain["shadows"] = facts or pool
+        plain["shadows"] = _shadows(row)
     if table.has_search:
         plain["trials"] = row.trials and row.trials._asdict()
     return plain
-
-
-def _names(row: TableRow) -> dict[str, Any]:
-    """Return what identifies a row, and its counts."""
-    return {name: getattr(row, name) for name in IDENTITY}
-
-
-def _seconds(row: TableRow) -> dict[str, float | None]:
-    """Return the times that are no column of the table."""
-    times = {"seconds": row.seconds, "prepare_seconds": row.prepare_seconds}
-    return {name: value for name, value in times.items() if name not in row.values}
 
 
 FORMATS: dict[Format, Callable[[Table], str]] = {
@@ -204,7 +185,7 @@ FORMATS: dict[Format, Callable[[Table], str]] = {
     "markdown": _markdown,
     "latex": _latex,
     "csv": _csv,
-    "json": _json,
+    "json": lambda table: to_json([_plain(row, table) for row in table.rows]),
 }
 
 
@@ -215,14 +196,16 @@ def _blocks(table: Table) -> Iterator[tuple[str, list[str], Grid]]:
     """
 
     def part_of(row: TableRow) -> tuple[str, ...]:
-        return row.dataset, row.scenario, row.pool if table.several_pools else ""
+        pool = row.group.pool if table.several_pools else ""
+        return row.names["dataset"], row.names["scenario"], pool
 
     for (dataset, scenario, pool), group in groupby(table.visible_rows, key=part_of):
         rows = list(group)
-        extra = [name for name in EXTRA if len({getattr(row, EXTRA[name]) for row in rows}) > 1]
-        common = [] if "model" in extra else [rows[0].model]
-        if "recipe" not in extra and rows[0].recipe != "standard":
-            common.append(f"{rows[0].recipe} recipe")
+        first = rows[0].names
+        extra = [name for name in EXTRA if len({row.names[EXTRA[name]] for row in rows}) > 1]
+        common = [] if "model" in extra else [first["model"]]
+        if "recipe" not in extra and first["recipe"] != "standard":
+            common.append(f"{first['recipe']} recipe")
         if pool:
             common.append(f"pool {pool}")
         title = ", ".join([dataset, scenario, *common])
@@ -243,30 +226,28 @@ def _about(measurement: str | None, scenario: str) -> str:
 
 def _cells(row: TableRow, table: Table, extra: Sequence[str]) -> list[tuple[str, str]]:
     """Return the title of each column, and what it shows of a row."""
-    method = f"{row.method}, {row.variant}" if row.variant else row.method
-    cells = [(name, str(getattr(row, EXTRA[name]))) for name in extra]
-    cells += [("method", method), ("preset", row.preset)]
+    n, of = row.names["n"], row.names["of"]
+    cells = [(name, str(row.names[EXTRA[name]])) for name in extra]
+    cells += [("method", row.group.cell.label), ("preset", row.names["preset"])]
     if _has_trials(table):
         cells.append(("trials", _trials(row.trials)))
-    missing = row.of - row.n
-    count = f"{row.n} ({MISSING} {missing} of {row.of})" if missing else str(row.n)
-    cells.append(("n", count))
+    cells.append(("n", f"{n} ({MISSING} {of - n} of {of})" if n < of else str(n)))
     for name, column in table.columns.items():
         value = row.values[name]
-        cells.append((column.title, column.format_spread(value) if row.n else MISSING))
+        cells.append((column.title, column.format_spread(value) if n else MISSING))
         if _in_paper(table):
             cells.append(("paper", column.format(value.paper)))
     if _has_gaps(table):
-        gap = row.gap_to_retrained or {}
-        fewer = f" (n {gap['n']})" if gap and (gap["n"] or 0) < row.n else ""
+        gap = row.gaps or {}
+        fewer = f" (n {gap['n']})" if gap and (gap["n"] or 0) < n else ""
         for name, column in table.columns.items():
             note = fewer if gap.get(name) is not None else ""
             title = f"gap {column.title.removesuffix(' %')}"
             cells.append((title, column.format(gap.get(name), sign="+") + note))
     if table.measurement != "time":
-        cells.append(("seconds", SECONDS.format(row.seconds)))
+        cells.append(("seconds", SECONDS.format(row.seconds["seconds"])))
     if table.measurement is None:
-        cells.append(("prepare s", SECONDS.format(row.prepare_seconds)))
+        cells.append(("prepare s", SECONDS.format(row.seconds["prepare_seconds"])))
     return cells
 
 

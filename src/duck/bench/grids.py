@@ -15,7 +15,7 @@ from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
-from duck.records import Rule, build_input_converter, structure_input
+from duck.records import Count, Rule, build_input_converter, structure_input
 from duck.registry import suggest
 from duck.scenarios import (
     Debias,
@@ -34,22 +34,6 @@ Case = int | str
 """A class, a seed, or a group of classes such as "1+2"."""
 Positive = Annotated[
     int, Rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
-]
-NotNegative = Annotated[
-    int, Rule("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
-]
-VariantName = Annotated[
-    str,
-    Rule(
-        "a name other than 'none', without ',' and '='",
-        lambda value: (
-            type(value) is str and value not in ("", "none") and not set(value) & set(",=")
-        ),
-    ),
-]
-Changes = Annotated[
-    dict[str, Any],
-    Rule("a table with at least one setting", lambda value: isinstance(value, dict) and value),
 ]
 
 
@@ -74,17 +58,14 @@ class Block:
     dataset: str
     classes: tuple[int | tuple[int, ...], ...] = ()
     seeds: tuple[int, ...] = ()
-    fraction: Annotated[
-        float,
-        Rule("one between 0 and 1", lambda value: type(value) in (int, float) and 0 < value < 1),
-    ] = 0.1
+    fraction: float = 0.1
     random_classes: Positive | None = None
     bias: Bias | None = None
     model: str = "resnet18"
     recipe_preset: RecipeName = "standard"
     recipe: dict[str, Any] = field(default_factory=dict, hash=False)
     """Changes to how originals of this data set are trained."""
-    trials: NotNegative = 0
+    trials: Count = 0
     """Settings of each method that are tried on holdout data; 0: no search is planned."""
     searched: tuple[int, ...] = ()
     """Classes or seeds on which settings are searched. Rows of the preset `tuned` omit them."""
@@ -95,6 +76,8 @@ class Block:
             raise BadInput(f"A block of a grid has either classes or seeds: {look}")
         if self.classes and (self.random_classes or self.bias):
             raise BadInput(f"random_classes and bias go with seeds: {look}")
+        if not 0 < self.fraction < 1:
+            raise BadInput(f"fraction must be between 0 and 1, got {self.fraction}: {look}")
         if self.random_classes and self.bias:
             raise BadInput(f"'random_classes' and 'bias' are two requests. Choose one: {look}")
         if len(set(self.cases)) < len(self.cases):
@@ -137,7 +120,7 @@ class Block:
             return Debias(**asdict(self.bias))
         if self.random_classes:
             return ForgetRandomClasses(self.random_classes)
-        return ForgetFraction(float(self.fraction))
+        return ForgetFraction(self.fraction)
 
 
 @dataclass(frozen=True)
@@ -166,7 +149,7 @@ class Attack:
     @property
     def needs_pool(self) -> bool:
         """Whether it compares with a pool of shadow models, which its result depends on."""
-        return "pool" in ATTACKS[self.name].settings
+        return ATTACKS[self.name].needs_shadows()
 
 
 @dataclass(frozen=True)
@@ -180,7 +163,7 @@ class Study:
     name: Studies
     dimensions: Positive = 9
     """Dimensions of the space in which densities are measured."""
-    images: NotNegative = 128
+    images: Count = 128
     """Unseen images whose SHAP values are computed; 0: none."""
 
     @property
@@ -214,8 +197,16 @@ class Variant:
     """A method with changed settings, as a row of its own."""
 
     method: str
-    name: VariantName
-    settings: Changes
+    name: str
+    settings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.name in ("", "none") or set(self.name) & set(",="):
+            raise BadInput(
+                f"A variant has a name other than 'none', without ',' and '='; got {self.name!r}."
+            )
+        if not self.settings:
+            raise BadInput(f"The variant {self.name!r} has no settings.")
 
 
 @dataclass(frozen=True)

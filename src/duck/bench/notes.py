@@ -10,13 +10,12 @@ from duck.bench.results import Result, Results
 from duck.bench.table_rows import TableRow
 
 
-def run_notes(group: Group, row: TableRow) -> list[str]:
+def run_notes(row: TableRow) -> list[str]:
     """Return the failures and the notes of the runs of a row, with their counts."""
-    title = f"{group.where}, {group.name}"
-    failed = [
-        f"{title} failed in {count} of {row.of}: {error}" for error, count in row.errors.items()
-    ]
-    return failed + [f"{title}, {count} of {row.n}: {note}" for note, count in row.notes.items()]
+    title = f"{row.group.where}, {row.group.name}"
+    n, of = row.names["n"], row.names["of"]
+    failed = [f"{title} failed in {count} of {of}: {error}" for error, count in row.errors.items()]
+    return failed + [f"{title}, {count} of {n}: {note}" for note, count in row.notes.items()]
 
 
 def never_run(groups: Iterable[Group]) -> list[str]:
@@ -29,7 +28,7 @@ def never_run(groups: Iterable[Group]) -> list[str]:
 
 def shadow_notes(rows: Iterable[TableRow]) -> list[str]:
     """Describe each set of shadow models that LiRA compared with."""
-    pools = {row.pool: row for row in rows if row.pool}
+    pools = {row.group.pool: row for row in rows if row.group.pool}
     notes = [
         f"Compared with {facts.models} shadow models, trained on random halves for "
         f"{facts.epochs} epochs: accuracy {100 * facts.train:.1f} % on what they saw, "
@@ -54,7 +53,7 @@ def _mismatch(row: TableRow) -> str:
     is_shorter = row.shadows is not None and row.shadows.epochs < epochs
     found = "are lower bounds of" if is_shorter else "may differ from"
     return (
-        f"Mismatched pool {row.pool}: its models were trained otherwise than the targets "
+        f"Mismatched pool {row.group.pool}: its models were trained otherwise than the targets "
         f"({differences}). The rates {found} what a matched attack would find."
     )
 

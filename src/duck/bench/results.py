@@ -5,7 +5,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +21,6 @@ from duck.json_text import to_json
 from duck.metrics import KeptAccuracy
 from duck.records import (
     CONVERTER,
-    MAX_NUMBER,
-    AnyNumber,
     Count,
     InvalidRecord,
     Label,
@@ -31,7 +29,7 @@ from duck.records import (
     to_plain,
 )
 
-Scores = dict[str, AnyNumber | None]
+Scores = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -193,18 +191,6 @@ def needed_scores(measurement: str | None) -> list[str]:
     return [*COLUMNS[measurement], *(attack.further_scores if attack else ())]
 
 
-def mark_invalid_scores(result: Result) -> Result:
-    """Return the result as a failed run if a score is NaN or infinite."""
-    wrong = [
-        name
-        for name, value in result.scores.items()
-        if value is not None and not abs(value) < MAX_NUMBER
-    ]
-    if not wrong:
-        return result
-    return replace(result, scores={}, error=f"Not a number: {', '.join(wrong)}.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A trial of the search for settings that all methods share."""
@@ -287,7 +273,7 @@ class Results:
         if "start" in plain:
             self._count_trial(plain)
         if len({"id", "experiment", "dataset"} & plain.keys()) >= 2:
-            self._add(mark_invalid_scores(read_result(plain)))
+            self._add(read_result(plain))
 
     def _count_trial(self, plain: dict[str, Any]) -> None:
         """Count a trial once, also where a file was copied."""

@@ -1,5 +1,6 @@
 """Execute the runs of a grid: train originals, unlearn, attack, study."""
 
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from duck.bench.grids import (
     result_id,
 )
 from duck.bench.outputs import Target, predict_target, read_target
-from duck.bench.results import Result, Values, mark_invalid_scores
+from duck.bench.results import Result, Values
 from duck.commands.options import model_factory
 from duck.commands.train import Machine, TrainingFacts, load_or_train, machine_facts
 from duck.errors import BadInput
@@ -175,7 +176,7 @@ class Runner:
         wall_seconds = trained.seconds if trained else time.monotonic() - begun
         alone = trained.alone if trained else self.alone
         samples = len(self.data[job.dataset].train)
-        return mark_invalid_scores(job.result(values, samples, wall_seconds, alone, machine))
+        return job.result(_checked(values), samples, wall_seconds, alone, machine)
 
     def _execute(self, job: Job) -> Values:
         """Return what the run of a cell measured."""
@@ -305,6 +306,14 @@ class Runner:
         except Exception as error:
             self._failed[key] = short_message(error)
             raise
+
+
+def _checked(values: Values) -> Values:
+    """Return the values as those of a failed run if a score is NaN or infinite."""
+    wrong = [name for name, value in values.scores.items() if not math.isfinite(value or 0.0)]
+    if not wrong:
+        return values
+    return replace(values, scores={}, error=f"Not a number: {', '.join(wrong)}.")
 
 
 def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:

@@ -1,22 +1,19 @@
 """Tables of results: mean and spread, the number of the paper, the gap to retrained models."""
 
 import json
-import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-from duck.bench.columns import COLUMNS, find_attack, measures, spread
+from duck.bench.columns import COLUMNS, measures, spread
 from duck.bench.grids import Bias, Block, Case, Cell, Grid, Only, built_in
 from duck.bench.groups import Group, ResultsByCase, RowKey, find_groups, recipe_differences
 from duck.bench.notes import left_out, never_run, run_notes, shadow_notes, unresolved_rates
 from duck.bench.results import Result, Results
-from duck.bench.table_rows import Table, TableRow, Trials
+from duck.bench.table_rows import Table, TableRow, Trials, median
 from duck.files import package_text
 from duck.methods.base import METHODS
-from duck.metrics import TOO_MUCH_LOST
 
 RETRAINED = "retrained"
 PAPER = {"class": "cr", "samples": "hr"}
@@ -33,7 +30,7 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     rows: list[TableRow] = []
     for name in grid.views:
         visible = _table(built_in()[name], results, only, "time").visible_rows
-        rows += [row for row in visible if row.method != "original"]
+        rows += [row for row in visible if row.group.cell.method != "original"]
     return Table(rows, rows, [], "time")
 
 
@@ -43,17 +40,15 @@ def _table(grid: Grid, results: Results, only: Only, measurement: str | None) ->
     rows = _rows(groups, every, measurement, results)
     has_search = measurement != "time" and any(block.trials for block in grid.blocks)
     visible_keys = _visible_keys(groups, every)
-    visible = [group for group in groups if group.key in visible_keys]
+    visible_rows = [rows[group.key] for group in groups if group.key in visible_keys]
     notes = [
         *shadow_notes(rows.values()),
-        *(note for group in visible for note in run_notes(group, rows[group.key])),
+        *(note for row in visible_rows for note in run_notes(row)),
         *never_run(group for group in groups if group.key not in visible_keys),
         *unresolved_rates(result for group in groups for result in group.done.values()),
         *left_out([group.narrow(only) for group in every], every, results, grid),
     ]
-    needs_pool = grid.attack is not None and grid.attack.needs_pool
-    visible_rows = [rows[group.key] for group in visible]
-    return Table(list(rows.values()), visible_rows, notes, measurement, needs_pool, has_search)
+    return Table(list(rows.values()), visible_rows, notes, measurement, has_search)
 
 
 def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
@@ -99,13 +94,10 @@ def _rows(
     groups: Sequence[Group], every: Sequence[Group], measurement: str | None, results: Results
 ) -> dict[RowKey, TableRow]:
     retrained = {group.place: group.done for group in every if group.cell.method == RETRAINED}
-    attacked = [
-        one for group in every for one in group.results.values() if one.attack and one.shadows
-    ]
+    attacked = [one for group in every for one in group.results.values() if one.shadows]
     rows = {}
     for group in groups:
-        row = _row(group, retrained.get(group.place, {}), measurement)
-        row = replace(row, trials=_trials(group.cell, results))
+        row = _row(group, retrained.get(group.place, {}), measurement, results)
         same_pool = (one for one in attacked if one.attack and one.attack.pool == group.pool)
         compared = next(same_pool, None)
         if compared is not None:
@@ -115,47 +107,21 @@ def _rows(
     return rows
 
 
-def _row(group: Group, retrained: ResultsByCase, measurement: str | None) -> TableRow:
-    cell, done = group.cell, group.done
-    block = cell.block
+def _row(
+    group: Group, retrained: ResultsByCase, measurement: str | None, results: Results
+) -> TableRow:
+    block = group.cell.block
     values, reference = (
-        {case: _values(one, retrained, block, measurement) for case, one in results.items()}
-        for results in (done, retrained)
+        {case: _values(one, retrained, block, measurement) for case, one in found.items()}
+        for found in (group.done, retrained)
     )
-    paper = _paper(cell, measurement)
-    timed = [result for result in done.values() if result.alone]
-    notes: Counter[str] = Counter()
-    if cell.method != "original":
-        for result in done.values():
-            notes.update(map(_without_numbers, result.notes))
-    attack = find_attack(measurement)
-    further = attack.further_scores if attack else ()
-    return TableRow(
-        dataset=block.dataset,
-        scenario=block.scenario,
-        model=block.model,
-        recipe=block.recipe_preset,
-        removed=cell.removed or None,
-        fraction=block.fraction if block.scenario == "samples" else None,
-        method=cell.method,
-        variant=cell.variant,
-        preset=cell.preset,
-        n=len(done),
-        of=len(group.cells),
-        values={
-            name: spread((one[name] for one in values.values()), paper.get(name))
-            for name in COLUMNS[measurement]
-        },
-        further_scores={
-            name: spread(result.scores[name] for result in done.values()).mean for name in further
-        },
-        gap_to_retrained=_gap(values, reference) if cell.method != RETRAINED else None,
-        seconds=_median(result.seconds for result in timed),
-        prepare_seconds=_median(result.prepare_seconds for result in timed),
-        errors=Counter(result.error for result in group.results.values() if result.error),
-        notes=notes,
-        pool=group.pool,
-    )
+    paper = _paper(group.cell, measurement)
+    spreads = {
+        name: spread((one[name] for one in values.values()), paper.get(name))
+        for name in COLUMNS[measurement]
+    }
+    gaps = _gaps(values, reference) if group.cell.method != RETRAINED else None
+    return TableRow(group, spreads, gaps, _trials(group.cell, results))
 
 
 def _values(
@@ -167,7 +133,7 @@ def _values(
         return {name: result.scores[score] for name, score in columns.items()}
     # The first retraining of a process may hold seconds of compilation: the median does not.
     timed = [one for one in retrained.values() if one.alone and one.device == result.device]
-    slow = _median(one.seconds for one in timed)
+    slow = median(one.seconds for one in timed)
     seconds = result.seconds if result.alone else None
     ratio = slow / seconds if slow and seconds else None
     kept = result.scores[measures(block.scenario, None)["kept"]]
@@ -177,7 +143,7 @@ def _values(
 Values = Mapping[Case, Mapping[str, float | None]]
 
 
-def _gap(found: Values, retrained: Values) -> dict[str, float | None] | None:
+def _gaps(found: Values, retrained: Values) -> dict[str, float | None] | None:
     """Return our values minus those of retrained models: means over the cases that both have."""
     both = [case for case in found if case in retrained]
     if not both:
@@ -189,16 +155,6 @@ def _gap(found: Values, retrained: Values) -> dict[str, float | None] | None:
             ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None
         ).mean
     return {**gaps, "n": len(both)}
-
-
-def _median(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return statistics.median(known) if known else None
-
-
-def _without_numbers(note: str) -> str:
-    """Return a note without the numbers of its run, so that equal notes can be counted."""
-    return f"{TOO_MUCH_LOST}." if note.startswith(TOO_MUCH_LOST) else note
 
 
 @cache

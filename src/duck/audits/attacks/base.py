@@ -51,6 +51,11 @@ class Attack:
     order: ClassVar[int] = 1000
     """Position among the rows of its tier; equal numbers are ordered by registration."""
 
+    @classmethod
+    def needs_shadows(cls) -> bool:
+        """Return whether a grid compares with a pool of shadow models."""
+        return "pool" in cls.settings
+
 
 ATTACKS: Registry[type[Attack]] = Registry("attack", group="duck.attacks")
 
