@@ -503,97 +503,49 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
     assert expected(replace(job, measurement=None), results) == 40
 
 
+def rates(tpr_1: float | None, tpr_01: float | None, auc: float) -> dict[str, float | None]:
+    return {"tpr_1": tpr_1, "tpr_0.1": tpr_01, "auc": auc, "f1": 0.9}
+
+
 def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
-    append(
-        results,
-        "lira",
-        attack_line(
-            grid,
-            "original",
-            0,
-            {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9},
-            pool="abc",
-        ),
-    )
-    append(
-        results,
-        "lira",
-        attack_line(
-            grid,
-            "original",
-            1,
-            {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9},
-            pool="abc",
-        ),
-    )
-    (row,) = rows_of(make_table(grid, results, parse_only("scenario=class,method=original", grid)))
+
+    def put(method: str, case: int, scores: dict[str, float | None]) -> None:
+        append(results, "lira", attack_line(grid, method, case, scores, pool="abc"))
+
+    def rows(only: str) -> list[dict[str, Any]]:
+        return rows_of(make_table(grid, results, parse_only(only, grid)))
+
+    put("original", 0, rates(0.11, 0.05, 0.64))
+    put("original", 1, rates(0.13, None, 0.66))
+    (row,) = rows("scenario=class,method=original")
     assert row["tpr_1"] == pytest.approx({"mean": 0.12, "std": 0.02 / 2**0.5, "paper": 0.12})
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
     assert row["auc"]["paper"] == 0.655
     assert row["f1"]["paper"] is None
-    few = (
-        "TPR@{}%FPR is left out where there are fewer than {} non-members: "
-        "they cannot show so low a rate."
-    )
-    compared = (
-        "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % "
-        "on what they saw, 90.0 % on test samples "
-        "(pool abc)."
-    )
-    other = (
-        "Mismatched pool abc: its models were trained otherwise than the targets "
-        "(epochs 3 instead of 60). "
-        "The rates are lower bounds of what a matched attack would find."
-    )
-    never = "Never run in cifar10, {}, pool abc: duck (tuned)."
-    nothing = [never.format(kind) for kind in ("class", "samples")]
-    assert make_table(grid, results, {}).notes == [
-        compared,
-        other,
-        *nothing,
-        few.format("0.1", "1,000"),
+    notes = make_table(grid, results, {}).notes
+    assert ["pool abc" in note for note in notes] == [True] * 4 + [False]
+    assert "128 shadow models" in notes[0]
+    assert "epochs 3 instead of 60" in notes[1]
+    assert notes[2:4] == [
+        f"Never run in cifar10, {kind}, pool abc: duck (tuned)." for kind in ("class", "samples")
     ]
-    append(
-        results,
-        "lira",
-        attack_line(
-            grid,
-            "retrained",
-            1,
-            {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9},
-            pool="abc",
-        ),
-    )
-    assert make_table(grid, results, {}).notes == [
-        compared,
-        other,
-        *nothing,
-        few.format("1", "100"),
-        few.format("0.1", "1,000"),
+    assert "TPR@0.1%FPR" in notes[4]
+    put("retrained", 1, rates(None, None, 0.5))
+    assert ["TPR@1%FPR" in note for note in make_table(grid, results, {}).notes[4:]] == [
+        True,
+        False,
     ]
-    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [
-        compared,
-        other,
-        nothing[1],
-    ]
-    hr = rows_of(make_table(grid, results, parse_only("scenario=samples,method=duck", grid)))[0]
+    assert len(make_table(grid, results, parse_only("scenario=samples", grid)).notes) == 3
+    hr = rows("scenario=samples,method=duck")[0]
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx(
         (0.01, 0.001, 0.506)
     )
-    assert "below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
     assert render(make_table(grid, results, {}), "latex").count(r"TPR@0.1\%FPR \%") == 2
     # No columns for what the paper never measured.
-    plain = find_grid("beyond/confidence")
-    for table, columns in (
-        (make_table(grid, results, {}), True),
-        (make_table(plain, results, {}), False),
-    ):
-        text = render(table, "text")
-        assert (
-            " paper " in text.splitlines()[1].replace("  ", " "),
-            "paper: the paper's mean" in text,
-        ) == (columns, columns)
+    for one, has_paper in ((grid, True), (find_grid("beyond/confidence"), False)):
+        head = render(make_table(one, results, {}), "text").splitlines()[1]
+        assert ("paper" in head.split()) == has_paper
 
 
 @pytest.mark.parametrize(
@@ -623,22 +575,17 @@ def test_a_pool_with_another_recipe_than_its_targets_is_marked(
 
 def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
+    only = parse_only("scenario=class,preset=paper", grid)
 
-    def put(method: str, case: int, auc: float, pool: str) -> None:
-        append(
-            results,
-            "lira",
-            attack_line(
-                grid, method, case, {"tpr_1": 0.1, "tpr_0.1": 0.1, "auc": auc, "f1": 0.9}, pool=pool
-            ),
-        )
+    def put(method: str, case: int, auc: float, pool: str, **rest: Any) -> None:
+        line = attack_line(grid, method, case, rates(0.1, 0.1, auc), pool=pool)
+        append(results, "lira", {**line, **rest})
 
     put("original", 0, 0.5, "ab")
     put("original", 1, 0.9, "abcdef")
     put("original", 2, 0.8, "abcdef")
     put("retrained", 2, 0.5, "ab")
     put("duck", 2, 0.7, "abcdef")
-    only = parse_only("scenario=class,preset=paper", grid)
     table = make_table(grid, results, only)
     aucs = {
         (row["shadows"]["pool"], row["method"]): (row["n"], row["auc"]["mean"])
@@ -649,27 +596,15 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
         ("abcdef", "original"): (2, pytest.approx(0.85)),
         ("abcdef", "retrained"): (0, None), ("abcdef", "duck"): (1, 0.7),
     }  # fmt: skip
-    assert {
-        row["shadows"]["epochs"] for row in rows_of(table) if row["shadows"]["pool"] == "abcdef"
-    } == {6}
-    assert [row["gap_to_retrained"] for row in rows_of(table) if row["method"] == "duck"] == [
-        None,
-        None,
-    ]  # the other pool's
+    # The gap is not to the retrained models of the other pool.
+    gaps = [row["gap_to_retrained"] for row in rows_of(table) if row["method"] == "duck"]
+    assert gaps == [None, None]
     text = render(table, "text")
-    titles = [line for line in text.splitlines() if line.startswith("cifar10, class")]
-    assert titles == [
-        f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)"
-        for pool in ("ab", "abcdef")
+    titles = [
+        line.partition(" (")[0] for line in text.splitlines() if "cifar10, class, res" in line
     ]
-    assert (
-        "There are results of 2 pools of shadow models, each with rows of its own; "
-        "--pool shows those of one." in text
-    )
-    assert (
-        "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, "
-        "90.0 % on test samples (pool ab)." in text
-    )
+    assert titles == [f"cifar10, class, resnet18, pool {pool}" for pool in ("ab", "abcdef")]
+    assert "results of 2 pools" in text
     assert [line.split(",")[11:16] for line in render(table, "csv").splitlines()[1::3]] == [
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
     ]  # fmt: skip
@@ -677,19 +612,13 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in rows_of(one)] == [
         ("original", 1, "ab"), ("retrained", 1, "ab"), ("duck", 0, "ab"),
     ]  # fmt: skip
-    assert (
-        one.notes[-1]
-        == "Left out: 3 results of the same cells with other settings or shadow models."
-    )
-    append(results, "lira", {**attack_line(grid, "duck", 0, {}, pool="ab"), "error": "boom"})
-    assert (
-        "cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"
-        in make_table(grid, results, only).notes
-    )
+    assert one.notes[-1].startswith("Left out: 3 results")
+    put("duck", 0, 0.5, "ab", error="boom")
+    failures = [note for note in make_table(grid, results, only).notes if "boom" in note]
+    assert failures == ["cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"]
     # A pool without results among what is asked for is no table of its own.
-    (row,) = rows_of(
-        make_table(grid, results, parse_only("scenario=class,case=1,method=original", grid))
-    )
+    asked = parse_only("scenario=class,case=1,method=original", grid)
+    (row,) = rows_of(make_table(grid, results, asked))
     assert (row["n"], row["shadows"]["pool"]) == (1, "abcdef")
 
 
@@ -700,84 +629,47 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         '[[blocks]]\ndataset = "digits"\n'
         'model = "convnet"\nseeds = [0]\nrecipe = { epochs = 1, batch_size = 256 }\n'
     )
-    words = [
-        "bench",
-        str(grid),
-        "--out",
-        str(tmp_path / "results"),
-        "--models",
-        str(tmp_path / "models"),
-    ]
-    assert cli.main(words) == 2
+
+    def bench(*words: object, file: Path = grid, out: str = "results", code: int = 0) -> Any:
+        """Run the command; return its JSON, or its message if the exit code is not 0."""
+        folders = "--out", tmp_path / out, "--models", tmp_path / "models", "--device", "cpu"
+        assert cli.main(["bench", str(file), *map(str, (*folders, *words)), "--json"]) == code
+        printed = capsys.readouterr()
+        return printed.err if code else json.loads(printed.out)
+
+    def changed(name: str, old: str, new: str) -> Path:
+        file = tmp_path / f"{name}.toml"
+        file.write_text(grid.read_text().replace(old, new))
+        return file
+
     command = "duck pool --data digits --model convnet --models 8 --epochs 1 --batch-size 256"
-    assert command in capsys.readouterr().err
-    few = tmp_path / "few.toml"
-    few.write_text(grid.read_text().replace("shadows = 8", "shadows = 2"))
-    assert cli.main(["bench", str(few), *words[2:], "--pool", str(pool)]) == 2
-    assert "so shadows = 8 or more; got 2." in capsys.readouterr().err
+    assert command in bench(code=2)
+    few = changed("few", "shadows = 8", "shadows = 2")
+    assert "so shadows = 8 or more; got 2." in bench("--pool", pool, file=few, code=2)
     assert not (tmp_path / "results").exists()
-    assert cli.main([*words, "--pool", str(pool), "--device", "cpu", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out) == {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
-    assert (
-        cli.main(
-            [
-                *words[:2],
-                "--out",
-                str(tmp_path / "elsewhere"),
-                *words[4:],
-                "--pool",
-                str(pool),
-                "--device",
-                "cpu",
-                "--json",
-            ]
-        )
-        == 0
-    )
-    assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
-    assert "digits, seed 0: lira of original (standard): TPR@1%FPR % " in err
-    assert (
-        cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
-    )
-    (row,) = json.loads(capsys.readouterr().out)
+    counts = {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
+    assert bench("--pool", pool) == counts
+    assert bench("--pool", pool, out="elsewhere")["ran"] == 1  # the outputs of the model are stored
+    (row,) = bench("--table")
     assert (row["method"], row["n"], row["auc"]["paper"]) == ("original", 1, None)
     assert 0.3 < row["auc"]["mean"] < 0.7
     # Other shadow models are another attack: it is made, and has rows of its own.
     share = shutil.copytree(pool, tmp_path / "share")
     for number in (0, 1):
         (share / f"model-{number:04d}.safetensors").unlink()
-    assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "grid": "lira",
-        "skipped": 0,
-        "ran": 1,
-        "failed": 0,
-        "left": 0,
-    }
-    assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["skipped"] == 1
-    both, shared = (
-        ["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"],
-        ["--pool", str(share)],
+    assert bench("--pool", share) == {**counts, "ran": 1}
+    assert bench("--pool", share)["skipped"] == 1
+    both, (other,), (first,) = (
+        bench("--table", *words) for words in ((), ("--pool", share), ("--pool", pool))
     )
-    rows = [
-        json.loads(capsys.readouterr().out)
-        for more in ([], shared, ["--pool", str(pool)])
-        if cli.main([*both, *more]) == 0
-    ]
-    assert [[one["n"] for one in some] for some in rows] == [[1, 1], [1], [1]]
-    assert rows[0] == [row, *rows[1]] == [*rows[2], *rows[1]]
-    assert rows[1][0]["auc"]["mean"] != row["auc"]["mean"]
-    pinned = tmp_path / "pinned.toml"
-    pinned.write_text(
-        grid.read_text().replace("shadows = 8", f'shadows = 8, pool = "{row["shadows"]["pool"]}"')
-    )
-    assert cli.main(["bench", str(pinned), *words[2:], *shared]) == 2
-    assert f"{row['shadows']['pool']}; those in {share}" in capsys.readouterr().err
-    grid.write_text(grid.read_text().replace("convnet", "allcnn"))
-    assert cli.main([*words, "--pool", str(pool)]) == 2
-    assert "model: 'convnet' in the pool" in capsys.readouterr().err
+    assert both == [row, other] == [first, other]
+    assert (other["n"], row["n"]) == (1, 1)
+    assert other["auc"]["mean"] != row["auc"]["mean"]
+    digest = row["shadows"]["pool"]
+    pinned = changed("pinned", "shadows = 8", f'shadows = 8, pool = "{digest}"')
+    assert f"{digest}; those in {share}" in bench("--pool", share, file=pinned, code=2)
+    allcnn = changed("allcnn", "convnet", "allcnn")
+    assert "model: 'convnet' in the pool" in bench("--pool", pool, file=allcnn, code=2)
 
 
 def test_the_stored_lines_keep_their_ids() -> None:
