@@ -17,14 +17,7 @@ from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables contain."""
-FACTS = (
-    "seconds",
-    "prepare_seconds",
-    "forget_samples",
-    "processed",
-    "status",
-    "kept_accuracy",
-)
+FACTS = ("seconds", "prepare_seconds", "forget_samples", "processed", "status", "kept_accuracy")
 """What JSON contains of an outcome besides its scores."""
 
 

@@ -255,10 +255,7 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
 
 
 def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput,
-        match=r"128 shadow models, .* 10: .*--models 128",
-    ):
+    with pytest.raises(BadInput, match=r"128 shadow models, .* 10: .*--models 128"):
         attacker(Attack("lira"), pool)
     with pytest.raises(BadInput, match=r"4 shadow models .* 8 or more; got 7"):
         attacker(Attack("lira", shadows=7), pool)

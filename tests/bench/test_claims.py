@@ -495,8 +495,7 @@ def test_few_cases_settle_no_claim(results: Results, cases: int, answer: str) ->
             for scenario, some in (("class", classes), ("samples", (*range(9), 42))):
                 for case in [*some][:cases]:
                     for cell in narrow(
-                        known,
-                        parse_only(f"dataset={data},scenario={scenario},case={case}", grid),
+                        known, parse_only(f"dataset={data},scenario={scenario},case={case}", grid)
                     ):
                         noise = (-1) ** ([*some].index(case)) / 1e4
                         value = 0.75 + (noise if cell.method == "duck" else 0.0)

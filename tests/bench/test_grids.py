@@ -133,10 +133,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
             'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nclases = [1]\n',
             "Block has no setting 'clases'. Did you mean 'classes'",
         ),
-        (
-            'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n',
-            "either classes or seeds: look",
-        ),
+        ('methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n', "either classes or seeds: look"),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (
             'methods = ["duck"]\nsettings.ssd.alpha = 1\n'
@@ -270,10 +267,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         (WHOLE + "seeds = [-1]\n", "seed must be a whole number from 0"),
         (WHOLE + "seeds = [1, 1]\n", "has a case twice"),
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
-        (
-            WHOLE + "seeds = [1]\nfraction = 1.5\n",
-            "fraction must be between 0 and 1",
-        ),
+        (WHOLE + "seeds = [1]\nfraction = 1.5\n", "fraction must be between 0 and 1"),
         (
             WHOLE + "seeds = [1]\nrandom_classes = 0\n",
             "random_classes is a number, not a whole number of at least 1",
@@ -283,10 +277,7 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
             WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"),
             "two variants of one method with the same name",
         ),
-        (
-            WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"),
-            "a name other than 'none'",
-        ),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"), "a name other than 'none'"),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("a,b", "lr = 0.1"), "without ',' and '='"),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "'x' has no settings"),
         ('study.name = "density"\n' + WHOLE + "seeds = [1]\n", "needs blocks that remove classes"),
@@ -301,14 +292,8 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         ('views = ["paper/tabel-cr"]\n', "no runs of 'paper/tabel-cr' that can be shown"),
         ('views = ["paper/svm"]\n', "no runs of 'paper/svm' that can be shown"),
         ('views = ["paper/table-cr"]\nmethods = ["duck"]\n', "leave 'blocks' and 'methods' out"),
-        (
-            WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n",
-            "methods is text, not a list",
-        ),
-        (
-            WHOLE + "seeds = [1]\ntrials = -1\n",
-            "trials is a number, not a count",
-        ),
+        (WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n", "methods is text, not a list"),
+        (WHOLE + "seeds = [1]\ntrials = -1\n", "trials is a number, not a count"),
         (WHOLE + "seeds = [1]\ntrials = 6\n", "'trials' needs 'searched'"),
         ("seed = 1" + "0" * 5000, "cannot be read"),
     ],

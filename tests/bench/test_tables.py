@@ -118,9 +118,7 @@ def test_the_numbers_of_the_paper_have_a_column(results: Results) -> None:
     ) == pytest.approx((0.982, 0.7666, 0.7572))
 
 
-def test_other_models_and_fractions_have_no_number_of_the_paper(
-    results: Results,
-) -> None:
+def test_other_models_and_fractions_have_no_number_of_the_paper(results: Results) -> None:
     for grid, change in ((CR, {"model": "resnet50"}), (HR, {"fraction": 0.2})):
         other = replace(grid, blocks=tuple(replace(block, **change) for block in grid.blocks))
         assert row(make_table(grid, results, {}), "duck")["aus"]["paper"] is not None

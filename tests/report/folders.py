@@ -63,10 +63,7 @@ def write_run(
     old, new = (
         scores(before, forgotten, 0.99, None),
         scores(
-            after,
-            forgotten,
-            0.99 if method == "original" else 0.0 if forgotten else 0.95,
-            before,
+            after, forgotten, 0.99 if method == "original" else 0.0 if forgotten else 0.95, before
         ),
     )
     by_class = ByClass(
@@ -320,12 +317,7 @@ def analysed(
             [rng.gauss(scale * (label % width), 0.6) for label in labels]
             for scale, width in ((4, 4), (5, 3))
         )
-        return {
-            "x": x,
-            "y": y,
-            "label": labels,
-            "forget": [label in forgotten for label in labels],
-        }
+        return {"x": x, "y": y, "label": labels, "forget": [label in forgotten for label in labels]}
 
     def dense() -> dict[str, float]:
         return {str(index): rng.gauss(-20, 3) for index in range(classes)}

@@ -50,10 +50,7 @@ def test_folders_are_distinguished_and_each_is_read_once(tmp_path: Path) -> None
     assert [run.folder.name for run in read_runs([tmp_path])] == ["run"]
     assert [
         (removal.name, removal.anchor) for removal in read_removals([tmp_path / "b", tmp_path])
-    ] == [
-        ("b", "bias-1-b"),
-        ("a", "bias-2-a"),
-    ]
+    ] == [("b", "bias-1-b"), ("a", "bias-2-a")]
     assert read_runs([tmp_path / "a"]) == []
     assert read_removals([tmp_path / "run"]) == []
     (tmp_path / "empty").mkdir()
@@ -65,11 +62,7 @@ def test_folders_are_distinguished_and_each_is_read_once(tmp_path: Path) -> None
     ("file", "content", "message"),
     [
         ("bias.json", b"{", r"bias\.json is no bias removal: it is not complete JSON"),
-        (
-            "bias.json",
-            b"{}",
-            r"bias\.json is no bias removal: data is missing.*`duck debias`",
-        ),
+        ("bias.json", b"{}", r"bias\.json is no bias removal: data is missing.*`duck debias`"),
         ("bias.json", b'{"data": "digits"}', r"no bias removal: shape is missing"),
         ("bias.json", b'{"data": []}', r"no bias removal: data is a list, not text"),
     ],
@@ -279,8 +272,7 @@ def test_many_stay_small(tmp_path: Path) -> None:
         == 20
     )
     page = write_report(
-        tmp_path / "beside.html",
-        Contents(read_runs(worst_fifty(tmp_path / "runs")), removals[:10]),
+        tmp_path / "beside.html", Contents(read_runs(worst_fifty(tmp_path / "runs")), removals[:10])
     )
     assert page.stat().st_size < 8_000_000
     assert page.read_text().count('<details class="run"') == 60

@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from duck.report import (
-    MAX_PAGE_BYTES,
-    Contents,
-    read_runs,
-    render,
-    write_figures,
-    write_report,
-)
+from duck.report import MAX_PAGE_BYTES, Contents, read_runs, render, write_figures, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from tests.report.folders import (
     attacked,

@@ -514,10 +514,7 @@ def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) 
             [write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)]
         )
     ]
-    assert overview_names(results) == [
-        "aus-contour",
-        "aus-time",
-    ]
+    assert overview_names(results) == ["aus-contour", "aus-time"]
     other = [changed(result, data="my/pictures") for result in results[::3]]
     curve = attacked("duck", "paper", [0.0, 1.0], [0.0, 1.0])
     plots = plots_runs.make_plots([], [*results, *other, curve])

@@ -288,10 +288,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     assert [curve.attack for curve in attacks(pools[:1] * 2)] == ["lira"] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.group.model for curve in attacks([attacked, other])] == [
-        "convnet",
-        "resnet18",
-    ]
+    assert [curve.group.model for curve in attacks([attacked, other])] == ["convnet", "resnet18"]
     (result,) = [one for one in bench([line, *others, attacked]) if one.is_unlearning]
     assert (result.name, result.method, result.request_label) == (
         "digits, 10 % of the samples, seed 4",

@@ -12,13 +12,7 @@ from duck.analysis.paired import PairedTest, paired_test
 from duck.bench.columns import Column, spread
 from duck.bench.formats import Format
 from duck.bench.grids import find_grid
-from duck.bench.groups import (
-    PAPER_MODEL,
-    Group,
-    ResultsByCase,
-    find_groups,
-    recipe_differences,
-)
+from duck.bench.groups import PAPER_MODEL, Group, ResultsByCase, find_groups, recipe_differences
 from duck.bench.results import Result, Results
 from duck.files import package_toml
 from duck.json_text import to_json

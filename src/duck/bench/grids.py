@@ -17,13 +17,7 @@ from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
 from duck.records import Count, Rule, build_input_converter, structure_input
 from duck.registry import suggest
-from duck.scenarios import (
-    Debias,
-    ForgetClasses,
-    ForgetFraction,
-    ForgetRandomClasses,
-    Request,
-)
+from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetRandomClasses, Request
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]

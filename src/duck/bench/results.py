@@ -19,15 +19,7 @@ from duck.experiment import Experiment, Training
 from duck.files import append_line, read_bytes
 from duck.json_text import to_json
 from duck.metrics import KeptAccuracy
-from duck.records import (
-    CONVERTER,
-    Count,
-    InvalidRecord,
-    Label,
-    Measured,
-    structure,
-    to_plain,
-)
+from duck.records import CONVERTER, Count, InvalidRecord, Label, Measured, structure, to_plain
 
 Scores = dict[str, float | None]
 

@@ -15,15 +15,7 @@ from duck import files
 from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import (
-    Attack,
-    Cell,
-    Grid,
-    Measurement,
-    Scenarios,
-    Study,
-    result_id,
-)
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Scenarios, Study, result_id
 from duck.bench.outputs import Target, predict_target, read_target
 from duck.bench.results import Result, Values
 from duck.commands.options import model_factory

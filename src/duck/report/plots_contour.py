@@ -6,14 +6,7 @@ from dataclasses import replace
 
 from duck.report.formats import format_number
 from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points
-from duck.report.series import (
-    HOLLOW_NOTE,
-    Series,
-    by_scenario,
-    preset_legend,
-    results_of,
-    select,
-)
+from duck.report.series import HOLLOW_NOTE, Series, by_scenario, preset_legend, results_of, select
 from duck.report.styles import INK, MUTED
 
 NEAR_IDEAL = 0.1
