@@ -2,7 +2,6 @@
 
 import json
 import math
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from duck.bench.columns import ACCURACIES, COLUMNS, find_attack
 from duck.bench.grids import Attack, Facts, Study, WithMeasurement, result_id
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training
-from duck.files import append_line, read_bytes
+from duck.files import append_line, read_bytes, temporary_folder
 from duck.json_text import to_json
 from duck.metrics import KeptAccuracy
 from duck.records import CONVERTER, Count, InvalidRecord, Label, Measured, structure, to_plain
@@ -231,8 +230,8 @@ class Results:
     def check_writable(self) -> None:
         """Raise an error if results cannot be written, before the first run starts."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=self.folder).close()
+            with temporary_folder(self.folder, "results"):
+                pass
         except OSError as error:
             raise BadInput(
                 f"Results cannot be written to {self.folder}: {error.strerror}. "
