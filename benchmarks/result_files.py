@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from duck.artifacts import ArtifactStore, default_root
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.bench.outputs import Target, read_target
 
 RESULTS = Path("benchmarks/results")
@@ -103,18 +103,20 @@ def run_on_outputs(
         if group in results.done:
             continue
         started_at = time.monotonic()
-        targets = [(row, read_target(store, row["id"])) for row in rows]
+        targets = [(row, read_target(store, Key("predictions", row["id"]))) for row in rows]
         result = measure([(row, target) for row, target in targets if target is not None])
         results.append({"name": group, **result}, time.monotonic() - started_at)
 
 
 def _groups(folder: Path, store: ArtifactStore) -> dict[str, list[Row]]:
     """Return the results of the two large tables whose outputs are stored, by row of the table."""
-    stored = store.ids("predictions")
     groups: dict[str, list[Row]] = defaultdict(list)
     for table in ("cr", "hr"):
         for row in read(folder / f"paper-table-{table}.jsonl"):
-            if row["method"] in ("original", "retrained", "duck") and row["id"] in stored:
+            if (
+                row["method"] in ("original", "retrained", "duck")
+                and Key("predictions", row["id"]) in store
+            ):
                 group = f"{row['dataset']}, {row['scenario']}, {row['method']} ({row['preset']})"
                 groups[group].append(row)
     return groups

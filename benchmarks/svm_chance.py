@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from result_files import ResultFile, create_parser, read
 
-from duck.artifacts import ArtifactStore, default_root
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.audits.attacks.svm import svm_attack
 from duck.audits.scores import Outputs
 from duck.bench.outputs import Target, read_target
@@ -32,15 +32,14 @@ def main() -> None:
     args = parser.parse_args()
     results = ResultFile(args.out, args.limit_minutes, torch.device("cpu"))
     store = ArtifactStore(args.models)
-    stored = store.ids("predictions")
     known = [
         row
         for row in read(args.results / "paper-table-hr.jsonl")
-        if row["dataset"] == args.data and row["id"] in stored
+        if row["dataset"] == args.data and Key("predictions", row["id"]) in store
     ]
     runs = [row for row in known if row["method"] == "retrained"]
     for row in sorted(runs, key=lambda row: row["case"])[: args.cases]:
-        target = read_target(store, row["id"])
+        target = read_target(store, Key("predictions", row["id"]))
         assert target is not None
         for how in ("as it is", "free", "balanced"):
             name = f"{row['dataset']} seed {row['case']}, {how}"

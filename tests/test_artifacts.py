@@ -48,8 +48,6 @@ def test_an_artifact_is_made_once_and_found_by_another_store(tmp_path: Path) -> 
         assert ArtifactStore(tmp_path).get_or_make(KEY, make, first_value) == 2.5
     assert make.count == 1
     assert KEY in ArtifactStore(tmp_path)
-    assert ArtifactStore(tmp_path).ids("retrained") == {"a"}
-    assert ArtifactStore(tmp_path).ids("originals") == set()
     found = ArtifactStore(tmp_path).read(KEY)
     assert found is not None
     assert found.facts == {"number": 1}
@@ -76,7 +74,6 @@ def test_without_a_folder_nothing_is_stored() -> None:
     assert make.count == 2
     assert KEY not in store
     assert store.read(KEY) is None
-    assert store.ids("retrained") == set()
 
 
 @pytest.mark.parametrize("damage", ["empty", "half", "cut", "no facts"])

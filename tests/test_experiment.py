@@ -16,42 +16,42 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "text for a flag": (
         ("training", "recipe", "nesterov"),
         "false",
-        "training.recipe: 'nesterov' is text, not true or false",
+        "training.recipe.nesterov is text, not true or false",
     ),
     "a number for a flag": (
         ("method", "joint_forward"),
         1,
-        "method: 'joint_forward' is a number, not true or false",
+        "method.joint_forward is a number, not true or false",
     ),
     "a fraction for a count": (
         ("training", "recipe", "epochs"),
         1.9,
-        "training.recipe: 'epochs' is a number, not a whole number",
+        "training.recipe.epochs is a number, not a whole number",
     ),
     "text for a count": (
         ("training", "recipe", "epochs"),
         "2",
-        "training.recipe: 'epochs' is text, not a whole number",
+        "training.recipe.epochs is text, not a whole number",
     ),
     "text for a rate": (
         ("training", "recipe", "lr"),
         "0.1",
-        "training.recipe: 'lr' is text, not a number",
+        "training.recipe.lr is text, not a number",
     ),
     "a flag for a rate": (
         ("training", "recipe", "lr"),
         True,
-        "training.recipe: 'lr' is true or false, not a number",
+        "training.recipe.lr is true or false, not a number",
     ),
     "nan": (
         ("training", "recipe", "lr"),
         float("nan"),
-        "training.recipe: 'lr' is NaN, not a number",
+        "training.recipe.lr is NaN, not a number",
     ),
     "infinity": (
         ("method", "temperature"),
         float("inf"),
-        "method: 'temperature' is infinite, not a number",
+        "method.temperature is infinite, not a number",
     ),
     "a negative rate": (("training", "recipe", "lr"), -0.1, "lr must be 0 or more, got -0.1"),
     "a negative decay": (
@@ -71,34 +71,34 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     ),
     "a negative seed": (("seed",), -1, "seed must be a whole number from 0 to 2^63 - 1, got -1"),
     "a huge seed": (("training", "seed"), 2**63, "seed must be a whole number from 0 to 2^63 - 1"),
-    "a number for a name": (("training", "model"), 5, "training: 'model' is a number, not text"),
+    "a number for a name": (("training", "model"), 5, "training.model is a number, not text"),
     "a number for a fingerprint": (
         ("training", "fingerprint"),
         5,
-        "training: 'fingerprint' is a number, not text",
+        "training.fingerprint is a number, not text",
     ),
-    "text for a list": (("training", "mean"), "0.5", "training: 'mean' is text, not a list"),
+    "text for a list": (("training", "mean"), "0.5", "training.mean is text, not a list"),
     "a fraction for a class": (
         ("request",),
         {"name": "classes", "classes": [1.5]},
-        "request: 'classes[0]' is a number, not a class",
+        "request.classes[0] is a number, not a class",
     ),
     "text for classes": (
         ("request",),
         {"name": "classes", "classes": "cat"},
-        "request: 'classes' is text, not a list",
+        "request.classes is text, not a list",
     ),
     "numbers for ids": (
         ("request",),
         {"name": "samples", "ids": [1]},
-        "request: 'ids[0]' is a number, not text",
+        "request.ids[0] is a number, not text",
     ),
-    "text for a request": (("request",), "classes", "'request' is text, not an object"),
+    "text for a request": (("request",), "classes", "request is text, not an object"),
     "a request without a name": (("request",), {"classes": [1]}, "No scenario ''"),
     "a list for a biased class": (
         ("request",),
         {"name": "debias", "true": [1], "wrong": 2},
-        "request: 'true' is a list, not a class",
+        "request.true is a list, not a class",
     ),
 }
 

@@ -405,3 +405,16 @@ def test_only_a_file_with_our_mark_may_be_replaced(tmp_path: Path) -> None:
     page.write_text('{"id": 1}')
     with pytest.raises(BadInput, match="page exists"):
         files.check_replaceable(page, b"made by us")
+
+
+def test_a_line_is_appended_after_half_a_line_and_survives_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "results.jsonl", []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(path.read_bytes()))
+    files.append_line(path, "one")
+    path.write_bytes(b"one\nhal")
+    files.append_line(path, "two")
+    files.append_line(path, "drei: ü")
+    assert path.read_text(encoding="utf-8") == "one\nhal\ntwo\ndrei: ü\n"
+    assert synced == [b"one\n", b"one\nhal\ntwo\n", "one\nhal\ntwo\ndrei: ü\n".encode()]

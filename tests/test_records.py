@@ -8,7 +8,6 @@ from typing import Any, Literal
 import pytest
 
 from duck.records import (
-    AnyNumber,
     ClassIndex,
     Count,
     Date,
@@ -42,7 +41,6 @@ class Record:
     label: Label = 0
     loss: Loss = 0.0
     value: Measured = 0.0
-    score: AnyNumber = 0.0
     counts: dict[ClassIndex, Count] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
     many: list[Curve] = field(default_factory=list)
@@ -82,7 +80,6 @@ def test_a_record_comes_back_without_unknown_keys_and_without_conversions() -> N
         ({"kind": "other"}, "kind is text, not one of class, samples"),
         ({"label": 1.5}, "label is a number, not a class"),
         ({"value": math.nan}, "value is NaN, not a number"),
-        ({"score": "1"}, "score is text, not a number"),
         ({"counts": [1]}, "counts is a list, not an object"),
         ({"counts": {"three": 1}}, "counts.three is text, not the index of a class"),
         ({"counts": {"3": 1.5}}, "counts.3 is a number, not a count"),
@@ -120,9 +117,9 @@ def test_null_stands_for_a_loss_that_json_cannot_store() -> None:
     ("content", "message"),
     [
         (b"[1]", "it is a list, not an object"),
-        (b"{", "it is no whole JSON"),
-        (b"\xff\xfe", "it is no whole JSON"),
-        (b"[" * 100_000, "it is no whole JSON"),
+        (b"{", "it is not complete JSON"),
+        (b"\xff\xfe", "it is not complete JSON"),
+        (b"[" * 100_000, "it is not complete JSON"),
         (None, "it cannot be opened: No such file"),
     ],
 )

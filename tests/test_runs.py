@@ -387,7 +387,11 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "is not a run: it has no run.json"), ("{", "cannot be read"), ("[]", "not the record")],
+    [
+        (None, "is not a run: it has no run.json"),
+        ("{", "cannot be read"),
+        ("[]", "not a valid run record"),
+    ],
 )
 def test_what_is_not_a_run(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:

@@ -70,6 +70,11 @@ class Key:
         original = Experiment(training, bias, seed=training.seed)
         return cls.of("originals", original, training.model)
 
+    @classmethod
+    def of_unlearned(cls, kind: Kind, experiment: Experiment) -> "Key":
+        """Return the key of the unlearned model of an experiment, or of its predictions."""
+        return cls.of(kind, experiment, experiment.training.model)
+
     @property
     def is_private(self) -> bool:
         """Whether the content or the name of the file could confirm a guess of sample ids."""
@@ -98,12 +103,6 @@ class ArtifactStore:
 
     def __contains__(self, key: Key) -> bool:
         return self.root is not None and os.path.isfile(self.path(key))
-
-    def ids(self, kind: Kind) -> set[str]:
-        """Return the ids of all stored artifacts of a kind."""
-        if self.root is None:
-            return set()
-        return {path.stem for path in (self.root / kind).glob("[!.]*.safetensors")}
 
     def read(self, key: Key, device: torch.device | str = "cpu") -> Artifact | None:
         """Return a stored artifact. None: there is none, or it cannot be read."""

@@ -1,7 +1,7 @@
 """Compare methods on one scenario."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,14 @@ from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, has_settings, missing_settings, preset
 from duck.metrics import Scores, check_limit, evaluate
 from duck.preparation import Preparations
+from duck.records import to_plain
 from duck.types import Original, Progress, Scenario
 from duck.unlearning import Epoch, Outcome, Watch, notes, unlearn
 
 COLUMNS = ("aus", "forget", "retain", "test", "forget_test", "retain_test")
 """The scores that tables contain."""
+FACTS = ("seconds", "prepare_seconds", "forget_samples", "processed", "status", "kept_accuracy")
+"""What JSON contains of an outcome besides its scores."""
 
 
 @dataclass(frozen=True)
@@ -141,21 +144,13 @@ def gap_to(retrained: Scores, scores: Scores, name: str) -> float | None:
 
 
 def _row(row: Compared, retrained: Scores | None) -> dict[str, Any]:
-    if row.outcome is None:
+    outcome = row.outcome
+    if outcome is None:
         return {"method": row.name, "error": row.error}
-    scores = {name: value for name, value in asdict(row.outcome.scores).items() if name in COLUMNS}
     gaps = None
     if retrained:
-        gaps = {name: gap_to(retrained, row.outcome.scores, name) for name in scores}
-    return {
-        "method": row.name,
-        "scores": scores,
-        "gaps": gaps,
-        "seconds": row.outcome.seconds,
-        "prepare_seconds": row.outcome.prepare_seconds,
-        "forget_samples": row.outcome.forget_samples,
-        "processed": row.outcome.processed,
-        "status": row.outcome.status,
-        "kept_accuracy": row.outcome.kept_accuracy and asdict(row.outcome.kept_accuracy),
-        "notes": list(row.notes),
-    }
+        gaps = {name: gap_to(retrained, outcome.scores, name) for name in COLUMNS}
+    scores = {name: getattr(outcome.scores, name) for name in COLUMNS}
+    facts = {name: getattr(outcome, name) for name in FACTS}
+    named = {"method": row.name, "scores": scores, "gaps": gaps}
+    return to_plain({**named, **facts, "notes": row.notes})

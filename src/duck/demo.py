@@ -48,7 +48,8 @@ class DemoOptions:
 class DemoRun:
     """A stored run of the demonstration."""
 
-    row: runs.RunRow
+    folder: Path
+    run: runs.Run
     tier: Tier
     """Of the audit."""
     verdict: str
@@ -70,7 +71,7 @@ def run_demo(options: DemoOptions | None = None, display: Display | None = None)
     files.check_replaceable(options.out / PAGE, REPORT_MARK.encode())
     with files.lock(options.out):
         found = list(_run_all(options, display or Display()))
-    folders = [Path(run.row.run) for run in found]
+    folders = [run.folder for run in found]
     return Demo(found, write_report(options.out / PAGE, Contents(read_runs(folders))))
 
 
@@ -86,7 +87,7 @@ def _run_all(options: DemoOptions, display: Display) -> Iterator[DemoRun]:
                 ForgetOptions(request, original, output=output, method=method), display
             )
             audit = audit_run(run.folder, audit_options, display).audit
-            yield DemoRun(runs.row(run.folder, run.run), audit.tier, audit.verdict)
+            yield DemoRun(run.folder, run.run, audit.tier, audit.verdict)
     analysis = AnalyseOptions(points=POINTS, device=options.device)
     analyse_runs([options.out / f"{CLASS}-duck"], analysis, display)
     output = options.output(f"{CLASS}-assured")
@@ -97,4 +98,4 @@ def _run_all(options: DemoOptions, display: Display) -> Iterator[DemoRun]:
     )
     run = assured.forgotten
     verdict = assured.audit.verdict if assured.audit else NO_VERDICT
-    yield DemoRun(runs.row(run.folder, run.run), "oracle", verdict, assured.assurance)
+    yield DemoRun(run.folder, run.run, "oracle", verdict, assured.assurance)

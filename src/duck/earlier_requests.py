@@ -89,13 +89,13 @@ def with_history(
     scenario: Scenario,
     scores: Sequence[EarlierScores],
     forgot: bool | None,
-    drift: Drift | None = None,
+    drift: Drift,
 ) -> Scenario:
     """Return the scenario with the results of the previous run for its earlier requests.
 
     scores   the previous run's scores of the requests that were earlier for it, too
     forgot   whether the previous run forgot its own request; None if that is not known
-    drift    what the requests cost up to the previous run; None if that is not known
+    drift    what the requests cost up to the previous run
     """
     older = [
         replace(
@@ -151,10 +151,6 @@ def measure_drift(
     if retrained:
         return Drift()
     known = scenario.drift
-    if known is None:
-        # Records of older versions have the earlier requests and not what they cost.
-        samples = sum(len(request.forget) for request in scenario.earlier)
-        known = Drift(len(scenario.earlier), samples)
     holdout, rows = _drift_rows(scenario)
     right = known.right
     if not known.requests:

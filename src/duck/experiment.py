@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import cattrs
 import tomli_w
@@ -16,14 +16,13 @@ from duck.errors import BadInput
 from duck.files import read_toml
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
-from duck.records import OBJECT, RULES, InvalidRecord, Rule, build_converter, explain
+from duck.records import CONVERTER, OBJECT, Rule, build_input_converter, structure_input
 from duck.registry import Registry
 from duck.sample_ids import hide_ids, names_samples, without_ids
 from duck.scenarios import SCENARIOS, Request, scenario_after
 from duck.training.loop import check_recipe
 from duck.types import Data, Protocols, Recipe, Scenario
 
-T = TypeVar("T")
 CLASS = Rule("a class index or name", lambda value: type(value) in (int, str))
 RECIPE_ASSUMED = (
     "The original was trained elsewhere: its recipe is not known, and the one below is assumed."
@@ -166,19 +165,11 @@ def to_dict(value: Any) -> dict[str, Any]:
 
 def from_dict(plain: dict[str, Any]) -> Experiment:
     """Return the experiment, or raise an error that names the wrong key or field."""
-    experiment = structure(plain, Experiment)
+    experiment = structure_input(plain, Experiment, _converter)
     check_numbers(experiment)
     check_recipe(experiment.training.recipe)
     check_settings(experiment.method)
     return experiment
-
-
-def structure(plain: dict[str, Any], cls: type[T]) -> T:
-    """Convert plain data to a dataclass, or raise an error that names the wrong key."""
-    try:
-        return _converter.structure(plain, cls)
-    except (cattrs.BaseValidationError, InvalidRecord) as error:
-        raise BadInput(f"{explain(error, quoted=True).removesuffix('.')}.") from error
 
 
 def to_toml(experiment: Experiment) -> str:
@@ -199,13 +190,10 @@ def _without_none(plain: Any) -> Any:
 
 
 def _build_converter() -> cattrs.Converter:
-    converter = build_converter(forbid_extra_keys=True)
+    converter = build_input_converter()
     _tag(converter, Method, METHODS)
     _tag(converter, Request, SCENARIOS)
-    # A whole number for a float has the id of the float.
-    converter.register_structure_hook(float, lambda value, _: float(RULES[float].check(value)))
     converter.register_structure_hook(int | str, CLASS.check)
-    converter.register_structure_hook(int | tuple[int, ...], _class_or_group)
     # Omitted if they have their defaults: ids of experiments without them stay the same.
     optional = override(omit_if_default=True)
     training = make_dict_unstructure_fn(Training, converter, recipe_assumed=optional)
@@ -213,16 +201,6 @@ def _build_converter() -> cattrs.Converter:
     plain = make_dict_unstructure_fn(Experiment, converter, earlier=optional, head=optional)
     converter.register_unstructure_hook(Experiment, plain)
     return converter
-
-
-def _class_or_group(value: Any, _: Any) -> int | tuple[int, ...]:
-    """Return a class, or the classes of a group that go together."""
-    group = value if isinstance(value, list | tuple) else [value]
-    if not group or any(type(one) is not int for one in group) or len(set(group)) < len(group):
-        raise BadInput(
-            f"A class is a whole number, or a list of different ones for a group; got {value!r}."
-        )
-    return tuple(group) if isinstance(value, list | tuple) else group[0]
 
 
 def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) -> None:
@@ -244,3 +222,6 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
 
 
 _converter = _build_converter()
+# Records contain experiments.
+CONVERTER.register_structure_hook(Experiment, lambda plain, _: from_dict(plain))
+CONVERTER.register_unstructure_hook(Experiment, to_dict)

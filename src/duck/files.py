@@ -18,6 +18,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from importlib import resources
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,6 +88,20 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1, private: bool 
     write_text(path, to_json(value, indent=indent) + "\n", private=private)
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append a line in one write, and wait until it is on the disk.
+
+    A killed process may have left half a line: then the new one starts on a line of its own.
+    """
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        separator = b"" if file.read() in (b"", b"\n") else b"\n"
+        file.write(separator + line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def read_bytes(path: Path, *, pipes: bool = False) -> bytes:
     """Read a regular file or, with `pipes`, a pipe of the shell; anything else is an error."""
     with _open_regular(path, pipes) as file:
@@ -102,8 +117,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file that a user wrote."""
     try:
         return tomllib.loads(read_text(path))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path} cannot be read as TOML: {error}") from error
+
+
+def package_text(package: str, name: str) -> str:
+    """Return a text file that comes with the package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def package_toml(package: str, name: str) -> dict[str, Any]:
+    """Return a TOML file that comes with the package."""
+    return tomllib.loads(package_text(package, name))
 
 
 def check_regular(path: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from duck.errors import BadInput
 from duck.predict import accuracy, outcomes
-from duck.records import ClassIndex, Count, Share
+from duck.records import ClassIndex, Count, Loss, Share
 from duck.types import Data, Scenario
 
 SMALL = 200
@@ -33,14 +33,14 @@ class Scores:
     """Accuracies in 0..1 and the AUS; a split that does not exist is None."""
 
     aus: float | None
-    forget: float
-    retain: float | None
-    test: float | None
-    forget_test: float | None
-    retain_test: float | None
-    forget_loss: float
+    forget: Share
+    retain: Share | None
+    test: Share | None
+    forget_test: Share | None
+    retain_test: Share | None
+    forget_loss: Loss
     """Mean cross-entropy on the forget samples: it changes even if the accuracy of few does not."""
-    forget_rank: float | None = None
+    forget_rank: Share | None = None
     """Mean rank, in 0..1, of the forget samples' losses among those of unseen samples of the same
     class: about 0.5 if the model never saw them, lower if it knows them. None if whole classes are
     forgotten or there are no such samples."""

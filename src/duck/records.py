@@ -23,7 +23,7 @@ from cattrs.cols import (
 from cattrs.errors import AttributeValidationNote, ForbiddenExtraKeysError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 
-from duck.errors import DuckError
+from duck.errors import BadInput, DuckError
 from duck.files import read_text
 from duck.registry import suggest
 
@@ -32,13 +32,6 @@ Hook = Callable[[Any, Any], Any]
 MAX_NUMBER = 1e100
 """Larger numbers are damage: their squares overflow."""
 ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class Fields:
-    """An annotation of a `dict`: some of its values are checked like the fields of this class."""
-
-    cls: type
 
 
 class InvalidRecord(ValueError):
@@ -93,8 +86,6 @@ Bits = Annotated[
     ),
 ]
 """Yes or no for each sample of a set, in order."""
-AnyNumber = Annotated[float, Rule("a number", lambda value: type(value) in (int, float))]
-"""A number that may be infinite or NaN."""
 Loss = Annotated[float, Rule("a number", lambda value: type(value) in (int, float), math.nan)]
 """The loss of a model, which may have diverged. JSON stores NaN and infinity as null."""
 Measured = Annotated[
@@ -136,10 +127,6 @@ def build_converter(forbid_extra_keys: bool = False) -> cattrs.Converter:
         converter.register_structure_hook(kind, rule.check)
     hooks: list[tuple[Callable[[Any], bool], Callable[[Any], Hook]]] = [
         (lambda kind: _rule_of(kind) is not None, lambda kind: cast(Rule, _rule_of(kind)).check),
-        (
-            lambda kind: get_origin(kind) is Annotated and isinstance(get_args(kind)[1], Fields),
-            lambda kind: _fields_hook(kind, converter),
-        ),
         (lambda kind: get_origin(kind) is Literal, _literal_hook),
         (
             lambda kind: get_origin(kind) in (list, tuple),
@@ -164,7 +151,16 @@ def structure(plain: Any, cls: type[T], converter: cattrs.Converter | None = Non
     try:
         return (converter or CONVERTER).structure(plain, cls)
     except (cattrs.BaseValidationError, InvalidRecord) as error:
-        raise InvalidRecord(explain(error)) from error
+        raise InvalidRecord(_explain(error)) from error
+
+
+def structure_input(plain: Any, cls: type[T], converter: cattrs.Converter | None = None) -> T:
+    """Convert what a user wrote like `structure`, but an unknown key is an error, too."""
+    try:
+        return structure(plain, cls, converter or INPUT_CONVERTER)
+    except InvalidRecord as error:
+        message = str(error)
+        raise BadInput(message if message.endswith((".", "?")) else f"{message}.") from error
 
 
 def to_plain(record: Any) -> dict[str, Any]:
@@ -180,7 +176,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise InvalidRecord(f"it cannot be opened: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"it is no whole JSON: {error}") from error
+        raise InvalidRecord(f"it is not complete JSON: {error}") from error
 
 
 def read_record(path: Path, cls: type[T]) -> T:
@@ -205,16 +201,6 @@ def _checked(rule: Rule, hook: Hook) -> Hook:
     return lambda value, kind: hook(rule.check(value), kind)
 
 
-def _fields_hook(kind: Any, converter: cattrs.Converter) -> Hook:
-    plain, fields = get_args(kind)
-
-    def hook(value: Any, _: Any) -> Any:
-        converter.structure(value, fields.cls)
-        return converter.structure(value, plain)
-
-    return hook
-
-
 def _literal_hook(kind: Any) -> Hook:
     known = get_args(kind)
     return Rule(f"one of {', '.join(map(str, known))}", lambda value: value in known).check
@@ -237,22 +223,15 @@ def _sequence_hook(kind: Any, converter: cattrs.Converter) -> Hook:
     return hook
 
 
-def explain(error: BaseException, quoted: bool = False) -> str:
-    """Return the first problem of an error of a converter, in one line.
-
-    quoted   for files that a user wrote: the name of the field is in quotes, to be found there, and
-             an error with a message of its own needs no field
-    """
+def _explain(error: BaseException) -> str:
+    """Return the first problem of an error of a converter, in one line."""
     place, problem = _first_problem(error)
-    if quoted and place:
-        owner, _, name = place.rpartition(".")
-        place = f"{owner}: {name!r}" if owner else repr(name)
     if isinstance(problem, ForbiddenExtraKeysError):
         wrong = sorted(problem.extra_fields)[0]
         known = [field.name for field in dataclasses.fields(problem.cl)]
         return f"{problem.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
-    if quoted and isinstance(problem, DuckError):
-        return str(problem)
+    if isinstance(problem, DuckError):
+        return f"{place}: {problem}" if place else str(problem)
     if type(problem) is KeyError:
         return f"{place} is missing"
     is_known = isinstance(problem, InvalidRecord)
@@ -294,4 +273,13 @@ class Environment:
     git_commit: str | None = None
 
 
+def build_input_converter() -> cattrs.Converter:
+    """Return a converter for what a user wrote: unknown keys are errors, and 1 is 1.0."""
+    converter = build_converter(forbid_extra_keys=True)
+    # A whole number for a float has the id of the float.
+    converter.register_structure_hook(float, lambda value, _: float(RULES[float].check(value)))
+    return converter
+
+
 CONVERTER = build_converter()
+INPUT_CONVERTER = build_input_converter()

@@ -1,19 +1,17 @@
 """Runs on disk: a folder with run.json and model.safetensors, written atomically."""
 
 import itertools
-import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
-import cattrs
 import torch
 from torch import nn
 
@@ -21,27 +19,34 @@ from duck import files
 from duck.comparison import COLUMNS as COLUMNS
 from duck.earlier_requests import EarlierScores
 from duck.errors import BadInput
-from duck.experiment import Experiment, from_dict, to_dict
+from duck.experiment import Experiment
 from duck.methods.base import METHODS
-from duck.metrics import Confusion, KeptAccuracy, kept_accuracy
+from duck.metrics import Confusion, KeptAccuracy, Scores, kept_accuracy
 from duck.models.weights import REQUEST_DIGEST, save_weights
 from duck.records import (
-    AnyNumber,
+    CONVERTER,
     ClassIndex,
     Count,
     Date,
     Environment,
-    Fields,
     InvalidRecord,
-    Share,
-    build_converter,
+    read_json,
     structure,
+    to_plain,
 )
 from duck.runtime import device_name, device_of, is_first
 from duck.sample_ids import FILE as FILE_OF_IDS
-from duck.sample_ids import NO_SALT, hide_ids, new_salt, read_salt, restore_ids, write_ids
+from duck.sample_ids import (
+    NO_SALT,
+    hide_ids,
+    new_salt,
+    read_salt,
+    remove_ids,
+    restore_ids,
+    write_ids,
+)
 from duck.scenarios import describe
-from duck.types import Drift, Protocols, Scenario
+from duck.types import Drift, Scenario
 from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 
 RECORD, WEIGHTS = "run.json", "model.safetensors"
@@ -49,6 +54,10 @@ AUDITS = ("audit-quick.json", "audit-oracle.json", "audit-full.json")
 ASSURANCE = "assurance.json"
 RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
 """The files that duck writes into a run folder."""
+
+
+RunScores = dict[str, float | None]
+"""Name of a score -> its value, or None where it does not exist."""
 
 
 @dataclass(frozen=True)
@@ -77,23 +86,6 @@ def _class_sizes(confusion: Confusion | None) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class CheckedScores:
-    """The range of the scores of a run; a score that does not exist is None."""
-
-    forget: Share | None = None
-    retain: Share | None = None
-    test: Share | None = None
-    forget_test: Share | None = None
-    retain_test: Share | None = None
-    aus: float | None = None
-    train: Share | None = None
-    forget_rank: Share | None = None
-
-
-RunScores = Annotated[dict[str, AnyNumber | None], Fields(CheckedScores)]
-
-
-@dataclass(frozen=True)
 class Run:
     """The content of run.json."""
 
@@ -112,7 +104,7 @@ class Run:
     earlier: tuple[EarlierScores, ...] = ()
     """Scores on the forget sets of earlier requests."""
     drift: Drift | None = None
-    """What the requests so far cost. None: an original, or a run of an older version."""
+    """What the requests so far cost. None: an original."""
     original_run: str | None = None
     source: dict[str, str | None] = field(default_factory=dict)
     """Paths of data and weights; not part of the id."""
@@ -130,53 +122,51 @@ class Run:
         """The outcome, from which `duck forget` takes its exit code."""
         return status_of(self.forgot, self.kept_accuracy is not None and self.kept_accuracy.damaged)
 
+    @property
+    def method_name(self) -> str:
+        """The name of the method of an unlearning."""
+        return METHODS.name_of(self.experiment.method)
+
+    @property
+    def request_text(self) -> str:
+        """The request of an unlearning in words."""
+        assert self.experiment.request is not None
+        return describe(self.experiment.request, self.by_class.names)
+
 
 SPLITS = ("forget", "retain", "holdout", "test", "forget_test", "retain_test")
 
 
 @dataclass(frozen=True)
-class PublicTraining:
-    """The part of a training that is read without knowing all of its settings."""
+class Counts:
+    """The counts that the record of an unlearning must have."""
 
-    data: str
-    model: str
-    seed: int = 0
-    image_size: Count | None = None
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    fingerprint: str = ""
-    recipe_assumed: bool = False
+    forget: Count
+    retain: Count
+    processed: Count
 
 
 @dataclass(frozen=True)
-class PublicExperiment:
-    """An experiment as run.json stores it: with digests in place of sample ids."""
+class Kind:
+    """The part of `by_class` that the record of an unlearning must have."""
 
-    training: PublicTraining
+    kind: Literal["class", "samples"]
 
 
 @dataclass(frozen=True)
-class PublicRun:
-    """The part of a run that is read without its sample ids."""
+class UnlearningFields:
+    """The fields of the record of an unlearning, with the values that they must have."""
 
-    experiment: PublicExperiment
-    samples: dict[str, Count] = field(default_factory=dict)
-    source: dict[str, str | None] = field(default_factory=dict)
-    id: str = ""
-
-
-def _build_converter(read_experiment: Callable[[Any, Any], Any]) -> cattrs.Converter:
-    converter = build_converter()
-    converter.register_structure_hook(Experiment, read_experiment)
-    converter.register_unstructure_hook(Experiment, to_dict)
-    converter.register_unstructure_hook(
-        ByClass, lambda by_class: {} if by_class == ByClass() else asdict(by_class)
-    )
-    return converter
+    scores: Scores
+    samples: Counts
+    by_class: Kind
+    original: Scores
 
 
-_CONVERTER = _build_converter(lambda plain, _: from_dict(plain))
-_PUBLIC_CONVERTER = _build_converter(lambda plain, _: structure(plain, PublicExperiment))
+# An original has none of these fields.
+CONVERTER.register_unstructure_hook(
+    ByClass, lambda by_class: {} if by_class == ByClass() else asdict(by_class)
+)
 
 
 class Places(TypedDict, total=False):
@@ -228,46 +218,25 @@ def judge(run: Run, limit: float | None = None) -> Run:
     return replace(run, kept_accuracy=judged, notes=others)
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """An unlearning as a row of a table or of JSON."""
-
-    run: str
-    method: str
-    scenario: str
-    protocol: Protocols
-    scores: dict[str, float | None]
-    seconds: float
-    prepare_seconds: float
-    forget_samples: int
-    processed: int
-    earlier: Sequence[EarlierScores]
-    drift: Drift | None
-    status: Status
-    kept_accuracy: KeptAccuracy | None
-    notes: Sequence[str]
-
-
-def row(folder: Path, run: Run) -> RunRow:
-    """Return an unlearning as a row."""
-    method, request = run.experiment.method, run.experiment.request
-    if method is None or request is None:
-        raise BadInput(f"{folder} is an original model, not an unlearning.")
-    return RunRow(
-        str(folder),
-        METHODS.name_of(method),
-        describe(request, run.by_class.names),
-        run.experiment.protocol,
-        {name: run.scores[name] for name in COLUMNS},
-        run.seconds,
-        run.prepare_seconds,
-        run.samples["forget"],
-        run.samples["processed"],
-        run.earlier,
-        run.drift,
-        run.status,
-        run.kept_accuracy,
-        run.notes,
+def row(folder: Path, run: Run) -> dict[str, Any]:
+    """Return an unlearning as plain data for JSON."""
+    return to_plain(
+        {
+            "run": str(folder),
+            "method": run.method_name,
+            "scenario": run.request_text,
+            "protocol": run.experiment.protocol,
+            "scores": {name: run.scores[name] for name in COLUMNS},
+            "seconds": run.seconds,
+            "prepare_seconds": run.prepare_seconds,
+            "forget_samples": run.samples["forget"],
+            "processed": run.samples["processed"],
+            "earlier": run.earlier,
+            "drift": run.drift,
+            "status": run.status,
+            "kept_accuracy": run.kept_accuracy,
+            "notes": run.notes,
+        }
     )
 
 
@@ -286,8 +255,8 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
         environment=run.environment or environment(device_of(model)),
         created=run.created or datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    plain = _CONVERTER.unstructure(complete)
-    record, ids = hide_ids({**plain, "request_digest": digest, "status": run.status}, salt)
+    plain = {**to_plain(complete), "request_digest": digest, "status": run.status}
+    record, ids = hide_ids(plain, salt)
     try:
         with files.replacing(folder, RUN_FILES) as new:
             save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
@@ -303,55 +272,44 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
 
 def load(folder: Path) -> Run:
     """Read the record of a run, judged by the default limit on the loss of accuracy."""
-    return judge(_structure(restore_ids(_read_json(folder), folder), folder, _CONVERTER))
+    return judge(_structure(restore_ids(_read_json(folder), folder), folder))
 
 
-def load_public(folder: Path) -> PublicRun:
-    """Read what commands need before the data are read: where these are, and the model."""
-    return structure(read_record(folder), PublicRun)
+def load_public(folder: Path) -> Run:
+    """Read the record of a run without its sample ids: a request for samples has none."""
+    return _structure(remove_ids(_read_json(folder)), folder)
 
 
 def read_record(folder: Path) -> dict[str, Any]:
     """Return the content of run.json, with digests in place of sample ids, and check it."""
-    record = _read_json(folder)
-    _structure(record, folder, _PUBLIC_CONVERTER)
+    record: dict[str, Any] = _read_json(folder)
+    _structure(remove_ids(record), folder)
     return record
 
 
-def _read_json(folder: Path) -> dict[str, Any]:
+def _read_json(folder: Path) -> Any:
     files.finish_replacing(folder, RUN_FILES)
+    path = folder / RECORD
+    if not path.exists():
+        raise BadInput(f"{folder} is not a run: it has no {RECORD}.")
     try:
-        record = json.loads(files.read_text(folder / RECORD))
-    except FileNotFoundError:
-        raise BadInput(f"{folder} is not a run: it has no {RECORD}.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{folder / RECORD} cannot be read: {error}") from error
-    if not isinstance(record, dict) or "experiment" not in record:
-        raise BadInput(f"{folder / RECORD} is not the record of a run: it has no experiment.")
-    return record
+        return read_json(path)
+    except InvalidRecord as error:
+        raise BadInput(f"{path} cannot be read: {error}.") from error
 
 
-def _structure(plain: dict[str, Any], folder: Path, converter: cattrs.Converter) -> Run:
+def _structure(plain: Any, folder: Path) -> Run:
     try:
-        run = structure(plain, Run, converter)
-        if plain["experiment"].get("method") is not None:
-            _check_complete(run)
+        run = structure(plain, Run)
+        if run.experiment.method is not None:
+            structure(plain, UnlearningFields)
     except InvalidRecord as error:
         reason = str(error).removesuffix(".")
         raise BadInput(
-            f"{folder / RECORD} does not hold what a run holds ({reason}): it is damaged, or from "
-            "another version. Leave it out, or run it again."
+            f"{folder / RECORD} is not a valid run record ({reason}). Leave it out, or run it "
+            "again."
         ) from error
     return run
-
-
-def _check_complete(run: Run) -> None:
-    """Raise an error if a score or a count of an unlearning is missing."""
-    missing = [f"scores.{name}" for name in COLUMNS if name not in run.scores]
-    counts = ("forget", "retain", "processed")
-    missing += [f"samples.{name}" for name in counts if name not in run.samples]
-    if missing:
-        raise InvalidRecord(f"{missing[0]} is missing")
 
 
 def is_run(folder: Path) -> bool:

@@ -46,6 +46,11 @@ def without_ids(plain: Any) -> Any:
     return _replace_ids(plain, lambda ids: {"count": len(ids)})
 
 
+def remove_ids(plain: Any) -> Any:
+    """Return plain data in which each list of sample ids, hidden or not, is empty."""
+    return _replace_ids(plain, lambda ids: [], Mapping | list | tuple)
+
+
 def hide_ids(plain: Any, salt: str) -> tuple[Any, Lists]:
     """Replace each list of sample ids in plain data by a digest and a count.
 

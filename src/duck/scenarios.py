@@ -359,7 +359,7 @@ def _describe(request: Request, known: Sequence[str]) -> str:
         case Debias(true=true, wrong=wrong, count=count):
             true_name = class_in_words(true, known)
             wrong_name = class_in_words(wrong, known)
-            return f"{count} patched images of class {true_name} called {wrong_name}"
+            return f"{count} patched images of class {true_name} labelled {wrong_name}"
     return str(request)
 
 

@@ -2,14 +2,13 @@
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from duck.errors import BadInput
+from duck.files import package_toml
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 
@@ -100,10 +99,9 @@ Space = Mapping[str, Values]
 @cache
 def spaces() -> dict[str, Space]:
     """Return the search spaces of all methods."""
-    text = files("duck.methods").joinpath("spaces.toml").read_text(encoding="utf-8")
     return {
         method: {key: Values(**options) for key, options in space.items()}
-        for method, space in tomllib.loads(text).items()
+        for method, space in package_toml("duck.methods", "spaces.toml").items()
     }
 
 

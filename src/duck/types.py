@@ -195,8 +195,8 @@ class Scenario:
     retain_test: Tensor
     earlier: tuple[EarlierForgetSet, ...] = ()
     """The forget sets of requests that the model has already forgotten, oldest first."""
-    drift: Drift | None = None
-    """What they cost. None: there are none, or it was not measured."""
+    drift: Drift = Drift()
+    """What they cost."""
 
     def task(self, **rest: Any) -> Task:
         """Return the part of the scenario that a method may see; `rest` are further Task fields."""

@@ -12,6 +12,7 @@ from duck.data.examples import Resident
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.methods.duck import Duck
+from duck.records import Environment
 from duck.runtime import seeded
 from duck.scenarios import Debias, describe
 from duck.training import loop
@@ -98,7 +99,7 @@ def test_without_unseen_images_there_is_nothing_to_show() -> None:
 def test_it_survives_being_written() -> None:
     experiment = Experiment(Training("toy", "convnet"), DEBIAS, Duck(target_class=2))
     assert from_dict(to_dict(experiment)) == experiment
-    assert describe(DEBIAS) == "20 patched images of class c called 3"
+    assert describe(DEBIAS) == "20 patched images of class c labelled 3"
 
 
 def test_presets_of_class_removal_with_the_true_class_as_target() -> None:
@@ -125,9 +126,29 @@ def test_the_bias_is_learned_and_unlearned() -> None:
         assert high - low > 0.05
 
 
+def record_of(
+    removal: bias.RemovalOutcome, attributions: dict[str, Attribution]
+) -> bias.RemovalRecord:
+    return bias.make_record(
+        DEBIAS,
+        scenario(),
+        removal,
+        attributions,
+        train_seconds=1.0,
+        preset="tuned",
+        method={},
+        model="toynet",
+        recipe={},
+        fingerprint="",
+        environment=Environment("3.11", {}, "Linux", "cpu"),
+        created="",
+        command="",
+    )
+
+
 def test_the_squares_shap_value_falls() -> None:
     found = bias.explain_models(DEBIAS, scenario(), freed().models, images=12)
-    row = bias.make_record(DEBIAS, scenario(), freed(), found)
+    row = record_of(freed(), found)
     shap = row.shap
     assert shap is not None
     assert shap.n == 12
@@ -138,7 +159,7 @@ def test_the_squares_shap_value_falls() -> None:
     test = shap.tests["biased - duck"]
     assert test.p == test.least_p == 2.0**-11
     assert shap.incomplete == {"biased": 0, "duck": 0, "corrected": 0}
-    (note,) = row.notes or []
+    (note,) = row.notes
     assert "40 unseen images" in note
     assert (row.true, row.wrong, row.seed, row.n) == ("c", "d", 1, 40)
 
@@ -154,11 +175,9 @@ def test_the_value_of_the_square_is_that_of_its_pixels_with_channels_together() 
 
 def test_the_notes_say_what_did_not_work() -> None:
     stuck = replace(freed().outcome, scores=replace(freed().outcome.scores, forget=0.5))
-    broken = {"biased": Attribution(torch.zeros(1, 1, 8, 8), torch.ones(1), torch.zeros(1), 0.01)}
-    notes = (
-        bias.make_record(DEBIAS, scenario(), replace(freed(), outcome=stuck), broken).notes or []
-    )
+    one = Attribution(torch.zeros(1, 1, 8, 8), torch.ones(1), torch.zeros(1), 0.01)
+    notes = record_of(replace(freed(), outcome=stuck), dict.fromkeys(bias.MODELS, one)).notes
     assert (
         notes[0] == "After unlearning, 50.0 % of the mislabelled images still get the wrong label."
     )
-    assert notes[2] == "SHAP values do not add up: {'biased': 1} images."
+    assert notes[2].startswith("SHAP values do not add up: {'biased': 1, ")

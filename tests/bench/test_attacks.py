@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from duck import cli
 from duck.artifacts import ArtifactStore, Key
 from duck.audits.scores import Outputs
 from duck.bench import Attack, Results, attacker, find_grid
-from duck.bench.attacks import Attacker, Lira
+from duck.bench.attacks import Attacker, ShadowAttacker
 from duck.bench.executor import execute, plan
 from duck.bench.formats import render
 from duck.bench.grids import Grid, experiment, facts_of, parse_only, result_id, training
@@ -30,7 +31,7 @@ from duck.pools.plan import Plan as PoolPlan
 from duck.pools.reader import Pool
 from duck.runtime import device_name
 from duck.scenarios import ForgetClasses
-from tests.bench.lines import FACTS, FEW, append, cell_of, digits, expected, line_of
+from tests.bench.stored import FACTS, FEW, append, cell_of, digits, expected, line_of, rows_of
 from tests.toys import class_scenario, samples_scenario, trained_net
 
 CPU = torch.device("cpu")
@@ -64,7 +65,7 @@ def run(
     grid = grid if attack is None else replace(grid, attack=attack.attack)
     held = Results(results)
     held.check_writable()
-    before = set(held.lines)
+    before = set(held.results)
     jobs = plan(
         grid,
         {name: facts_of(data) for name, data in digits().items()},
@@ -72,7 +73,7 @@ def run(
         parse_only(only, grid),
     ).jobs
     execute(jobs, Runner(digits(), models, CPU, attack), held, grid.name, device=device_name(CPU))
-    return {str(job): held.lines[job.id].to_dict() for job in jobs if job.id not in before}
+    return {str(job): held.results[job.id].to_dict() for job in jobs if job.id not in before}
 
 
 def test_an_attack_comes_after_its_model_and_has_a_line_of_its_own(
@@ -129,10 +130,14 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
         "predictions"
     ]  # no original was needed
     # Where only what the models said came along, nothing is trained for the lines' sake.
-    there = ArtifactStore(tmp_path / "models").ids("predictions")
+    runner = Runner(digits(), tmp_path / "models", CPU)
     facts = {name: facts_of(data) for name, data in digits().items()}
     left = plan(
-        SVM, facts, Results(tmp_path / "none"), parse_only("scenario=samples", SVM), there
+        SVM,
+        facts,
+        Results(tmp_path / "none"),
+        parse_only("scenario=samples", SVM),
+        partial(runner.is_stored, SVM),
     ).jobs
     assert list(map(str, left)) == [
         "digits: train convnet",
@@ -152,6 +157,34 @@ def test_a_model_of_another_table_is_not_made_again(tmp_path: Path) -> None:
     (line,) = elsewhere.values()
     assert len(line["svm"]["f1"]) == 2
     assert len(list((tmp_path / "new" / "predictions").iterdir())) == 1
+
+
+BUILDER = """
+from torch import nn
+
+
+def build(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))
+"""
+
+
+def test_outputs_of_a_model_whose_code_changed_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("builder_of_bench.py").write_text(BUILDER)
+    block = replace(FEW.blocks[1], model="builder_of_bench:build")
+    grid = replace(SVM, blocks=(block,), methods=("original",), settings={})
+    attack = Attacker(Attack("svm", splits=1))
+    run(grid, tmp_path / "first", tmp_path / "models", attack=attack)
+    facts = facts_of(digits()["digits"])
+    made = experiment(grid, cell_of(grid, "original", 0, "standard", facts), facts)
+    runner = Runner(digits(), tmp_path / "models", CPU, attack)
+    assert runner.is_stored(grid, made)
+    Path("builder_of_bench.py").write_text(BUILDER + "# changed\n")
+    assert not runner.is_stored(grid, made)
+    run(grid, tmp_path / "second", tmp_path / "models", attack=attack)
+    assert len(list((tmp_path / "models" / "predictions").iterdir())) == 2
 
 
 def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, pool: Path) -> None:
@@ -177,7 +210,7 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
 
 @pytest.mark.parametrize("before", ["", "test:"])
 def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
-    lira, shadows = Lira(Attack("lira", shadows=8), pool), Pool(pool)
+    lira, shadows = ShadowAttacker(Attack("lira", shadows=8), pool), Pool(pool)
     # Where test samples have the ids of training samples, a pool puts a word before theirs.
     lira.pool.ids = np.where(
         shadows.roles == "candidate", shadows.ids, np.char.add(before, shadows.ids)
@@ -222,10 +255,7 @@ def test_lira_knows_samples_by_their_ids(pool: Path, before: str) -> None:
 
 
 def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput,
-        match=r"128 shadow models, .* 10: .*--models 128",
-    ):
+    with pytest.raises(BadInput, match=r"128 shadow models, .* 10: .*--models 128"):
         attacker(Attack("lira"), pool)
     with pytest.raises(BadInput, match=r"4 shadow models .* 8 or more; got 7"):
         attacker(Attack("lira", shadows=7), pool)
@@ -237,7 +267,7 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give their folder with --pool"):
         attacker(Attack("lira"), None)
     assert (
-        len(Lira(Attack("lira", shadows=8), pool).shadows) == 8
+        len(ShadowAttacker(Attack("lira", shadows=8), pool).shadows) == 8
     )  # further models of a pool do not change the table
     facts = facts_of(digits()["digits"])
     lira = attacker(Attack("lira", shadows=8), pool)
@@ -263,12 +293,12 @@ def test_a_pool_that_does_not_fit(pool: Path, tmp_path: Path) -> None:
 
 def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
     store, model = ArtifactStore(tmp_path), trained_net().train()
-    assert read_target(store, "x") is None
+    assert read_target(store, Key("predictions", "x")) is None
     for scenario, unseen in ((class_scenario(), 50), (samples_scenario(), 200)):
         predictions = predict_target(model, scenario)
         assert predictions is not None
         store.write(Key("predictions", "x"), predictions)
-        found = read_target(store, "x")
+        found = read_target(store, Key("predictions", "x"))
         assert found is not None
         assert found.forgotten.ids.tolist() == scenario.data.train.ids[scenario.forget].tolist()
         assert len(found.unseen) == unseen  # all test samples of what is forgotten, the holdout too
@@ -284,7 +314,7 @@ def test_what_a_model_says_is_kept_by_id(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600  # it contains ids of forgotten samples
     file.write_bytes(b"half")
     with pytest.warns(CacheWarning, match=f"{file.name} cannot be read"):
-        assert read_target(store, "x") is None
+        assert read_target(store, Key("predictions", "x")) is None
 
 
 def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> None:
@@ -295,7 +325,7 @@ def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> Non
     assert predictions is not None
     store.write(Key("predictions", "x"), predictions)
     with pytest.raises(BadInput, match=r"60 of 60 outputs are not a number \(NaN\)"):
-        read_target(store, "x")
+        read_target(store, Key("predictions", "x"))
 
 
 def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
@@ -334,7 +364,7 @@ def test_the_confidence_attack_scores_certainty_whatever_the_class(
     assert auc is not None
     assert auc > 0.95
     assert found.roc is not None
-    assert auc == found.roc["auc"]["value"]
+    assert auc == found.roc.auc["value"]
     assert found.scores["tpr_0.1"] is None  # 200 unseen samples cannot show it
     swapped = attacker(Attack("confidence"), None)(Target(*reversed(sides)), "class", 0)
     assert swapped.scores["auc"] == pytest.approx(1 - auc)
@@ -349,7 +379,7 @@ def test_the_confidence_attack_scores_certainty_whatever_the_class(
     line = made["digits, seed 0: confidence of original (standard)"]
     assert line["attack"] == {"name": "confidence"}
     assert line["roc"]["others"] == len(digits()["digits"].test or [])
-    (row, *_) = make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)).rows
+    (row, *_) = rows_of(make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)))
     assert (row["auc"]["mean"], row["auc"]["paper"]) == (line["scores"]["auc"], None)
 
 
@@ -392,7 +422,7 @@ def attack_line(
 ) -> dict[str, Any]:
     """`pool` of LiRA: a name with as many letters as its models were trained for epochs."""
     assert grid.attack is not None
-    attack = replace(grid.attack, pool=pool).settings
+    attack = replace(grid.attack, pool=pool)
     line = line_of(grid, cell_of(grid, method, case, preset), scores=scores)
     made = experiment(grid, cell_of(grid, method, case, preset), FACTS)
     shadows = {
@@ -401,9 +431,11 @@ def attack_line(
         "epochs": len(pool),
         "train": 0.99,
         "test": 0.9,
+        "recipe": {"epochs": len(pool)},
     }
-    found = {"shadows": shadows} if attack["name"] == "lira" else {}
-    return {**line, "id": result_id(made, attack), "attack": attack, "scores": scores, **found}
+    found = {"shadows": shadows} if attack.needs_pool else {}
+    names = {"id": result_id(made, attack), "attack": attack.settings}
+    return {**line, **names, "scores": scores, **found}
 
 
 def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
@@ -417,7 +449,7 @@ def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
             results, "scores", line_of(grid, cell_of(grid, "duck", case, "tuned"))
         )  # of another table
     table = make_table(grid, results, parse_only("dataset=cifar10,scenario=class", grid))
-    rows = {row["method"]: row for row in table.rows}
+    rows = {row["method"]: row for row in rows_of(table)}
     assert rows["duck"]["f1"] == pytest.approx(
         {"mean": 0.77, "std": 0.02 / 2**0.5, "paper": 0.7472}
     )
@@ -468,97 +500,49 @@ def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) ->
     assert expected(replace(job, measurement=None), results) == 40
 
 
+def rates(tpr_1: float | None, tpr_01: float | None, auc: float) -> dict[str, float | None]:
+    return {"tpr_1": tpr_1, "tpr_0.1": tpr_01, "auc": auc, "f1": 0.9}
+
+
 def test_a_table_of_true_positive_rates_with_those_of_the_paper(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
-    append(
-        results,
-        "lira",
-        attack_line(
-            grid,
-            "original",
-            0,
-            {"tpr_1": 0.11, "tpr_0.1": 0.05, "auc": 0.64, "f1": 0.9},
-            pool="abc",
-        ),
-    )
-    append(
-        results,
-        "lira",
-        attack_line(
-            grid,
-            "original",
-            1,
-            {"tpr_1": 0.13, "tpr_0.1": None, "auc": 0.66, "f1": 0.9},
-            pool="abc",
-        ),
-    )
-    (row,) = make_table(grid, results, parse_only("scenario=class,method=original", grid)).rows
+
+    def put(method: str, case: int, scores: dict[str, float | None]) -> None:
+        append(results, "lira", attack_line(grid, method, case, scores, pool="abc"))
+
+    def rows(only: str) -> list[dict[str, Any]]:
+        return rows_of(make_table(grid, results, parse_only(only, grid)))
+
+    put("original", 0, rates(0.11, 0.05, 0.64))
+    put("original", 1, rates(0.13, None, 0.66))
+    (row,) = rows("scenario=class,method=original")
     assert row["tpr_1"] == pytest.approx({"mean": 0.12, "std": 0.02 / 2**0.5, "paper": 0.12})
     assert row["tpr_0.1"] == {"mean": 0.05, "std": None, "paper": pytest.approx(0.066)}
     assert row["auc"]["paper"] == 0.655
     assert row["f1"]["paper"] is None
-    few = (
-        "TPR@{}%FPR is left out where there are fewer than {} non-members: "
-        "they cannot show so low a rate."
-    )
-    compared = (
-        "Compared with 128 shadow models, trained on random halves for 3 epochs: accuracy 99.0 % "
-        "on what they saw, 90.0 % on test samples "
-        "(pool abc)."
-    )
-    other = (
-        "Mismatched pool abc: its models were trained otherwise than the targets "
-        "(epochs 3 instead of 60). "
-        "The rates are lower bounds of what a matched attack would find."
-    )
-    never = "Never run in cifar10, {}, pool abc: duck (tuned)."
-    nothing = [never.format(kind) for kind in ("class", "samples")]
-    assert make_table(grid, results, {}).notes == [
-        compared,
-        other,
-        *nothing,
-        few.format("0.1", "1,000"),
+    notes = make_table(grid, results, {}).notes
+    assert ["pool abc" in note for note in notes] == [True] * 4 + [False]
+    assert "128 shadow models" in notes[0]
+    assert "epochs 3 instead of 60" in notes[1]
+    assert notes[2:4] == [
+        f"Never run in cifar10, {kind}, pool abc: duck (tuned)." for kind in ("class", "samples")
     ]
-    append(
-        results,
-        "lira",
-        attack_line(
-            grid,
-            "retrained",
-            1,
-            {"tpr_1": None, "tpr_0.1": None, "auc": 0.5, "f1": 0.9},
-            pool="abc",
-        ),
-    )
-    assert make_table(grid, results, {}).notes == [
-        compared,
-        other,
-        *nothing,
-        few.format("1", "100"),
-        few.format("0.1", "1,000"),
+    assert "TPR@0.1%FPR" in notes[4]
+    put("retrained", 1, rates(None, None, 0.5))
+    assert ["TPR@1%FPR" in note for note in make_table(grid, results, {}).notes[4:]] == [
+        True,
+        False,
     ]
-    assert make_table(grid, results, parse_only("scenario=samples", grid)).notes == [
-        compared,
-        other,
-        nothing[1],
-    ]
-    hr = make_table(grid, results, parse_only("scenario=samples,method=duck", grid)).rows[0]
+    assert len(make_table(grid, results, parse_only("scenario=samples", grid)).notes) == 3
+    hr = rows("scenario=samples,method=duck")[0]
     assert (hr["tpr_1"]["paper"], hr["tpr_0.1"]["paper"], hr["auc"]["paper"]) == pytest.approx(
         (0.01, 0.001, 0.506)
     )
-    assert "below 0.5 is no success" in render(make_table(grid, results, {}), "markdown")
     assert render(make_table(grid, results, {}), "latex").count(r"TPR@0.1\%FPR \%") == 2
     # No columns for what the paper never measured.
-    plain = find_grid("beyond/confidence")
-    for table, columns in (
-        (make_table(grid, results, {}), True),
-        (make_table(plain, results, {}), False),
-    ):
-        text = render(table, "text")
-        assert (
-            " paper " in text.splitlines()[1].replace("  ", " "),
-            "paper: the paper's mean" in text,
-        ) == (columns, columns)
+    for one, has_paper in ((grid, True), (find_grid("beyond/confidence"), False)):
+        head = render(make_table(one, results, {}), "text").splitlines()[1]
+        assert ("paper" in head.split()) == has_paper
 
 
 @pytest.mark.parametrize(
@@ -580,7 +564,7 @@ def test_a_pool_with_another_recipe_than_its_targets_is_marked(
     line["shadows"] |= {"epochs": recipe["epochs"], "recipe": recipe}
     append(results, "lira", line)
     table = make_table(grid, results, parse_only("scenario=class,method=duck,preset=paper", grid))
-    assert table.rows[0]["shadows"]["differs"] == differs
+    assert rows_of(table)[0]["shadows"]["differs"] == differs
     assert any(note.startswith("Mismatched pool abc") for note in table.notes) == bool(differs)
     # Only models that were trained for less show less.
     assert any("are lower bounds of" in note for note in table.notes) == (recipe["epochs"] < 60)
@@ -588,73 +572,50 @@ def test_a_pool_with_another_recipe_than_its_targets_is_marked(
 
 def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     results, grid = Results(tmp_path), find_grid("paper/lira")
+    only = parse_only("scenario=class,preset=paper", grid)
 
-    def put(method: str, case: int, auc: float, pool: str) -> None:
-        append(
-            results,
-            "lira",
-            attack_line(
-                grid, method, case, {"tpr_1": 0.1, "tpr_0.1": 0.1, "auc": auc, "f1": 0.9}, pool=pool
-            ),
-        )
+    def put(method: str, case: int, auc: float, pool: str, **rest: Any) -> None:
+        line = attack_line(grid, method, case, rates(0.1, 0.1, auc), pool=pool)
+        append(results, "lira", {**line, **rest})
 
     put("original", 0, 0.5, "ab")
     put("original", 1, 0.9, "abcdef")
     put("original", 2, 0.8, "abcdef")
     put("retrained", 2, 0.5, "ab")
     put("duck", 2, 0.7, "abcdef")
-    only = parse_only("scenario=class,preset=paper", grid)
     table = make_table(grid, results, only)
     aucs = {
         (row["shadows"]["pool"], row["method"]): (row["n"], row["auc"]["mean"])
-        for row in table.rows
+        for row in rows_of(table)
     }
     assert aucs == {
         ("ab", "original"): (1, 0.5), ("ab", "retrained"): (1, 0.5), ("ab", "duck"): (0, None),
         ("abcdef", "original"): (2, pytest.approx(0.85)),
         ("abcdef", "retrained"): (0, None), ("abcdef", "duck"): (1, 0.7),
     }  # fmt: skip
-    assert {
-        row["shadows"]["epochs"] for row in table.rows if row["shadows"]["pool"] == "abcdef"
-    } == {6}
-    assert [row["gap_to_retrained"] for row in table.rows if row["method"] == "duck"] == [
-        None,
-        None,
-    ]  # the other pool's
+    # The gap is not to the retrained models of the other pool.
+    gaps = [row["gap_to_retrained"] for row in rows_of(table) if row["method"] == "duck"]
+    assert gaps == [None, None]
     text = render(table, "text")
-    titles = [line for line in text.splitlines() if line.startswith("cifar10, class")]
-    assert titles == [
-        f"cifar10, class, resnet18, pool {pool} (forgotten against test samples of the class)"
-        for pool in ("ab", "abcdef")
+    titles = [
+        line.partition(" (")[0] for line in text.splitlines() if "cifar10, class, res" in line
     ]
-    assert (
-        "There are results of 2 pools of shadow models, each with rows of its own; "
-        "--pool shows those of one." in text
-    )
-    assert (
-        "trained on random halves for 2 epochs: accuracy 99.0 % on what they saw, "
-        "90.0 % on test samples (pool ab)." in text
-    )
+    assert titles == [f"cifar10, class, resnet18, pool {pool}" for pool in ("ab", "abcdef")]
+    assert "results of 2 pools" in text
     assert [line.split(",")[11:16] for line in render(table, "csv").splitlines()[1::3]] == [
         ["ab", "128", "2", "0.99", "0.9"], ["abcdef", "128", "6", "0.99", "0.9"],
     ]  # fmt: skip
     one = make_table(replace(grid, attack=Attack("lira", pool="ab")), results, only)
-    assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in one.rows] == [
+    assert [(row["method"], row["n"], row["shadows"]["pool"]) for row in rows_of(one)] == [
         ("original", 1, "ab"), ("retrained", 1, "ab"), ("duck", 0, "ab"),
     ]  # fmt: skip
-    assert (
-        one.notes[-1]
-        == "Left out: 3 results of the same cells with other settings or shadow models."
-    )
-    append(results, "lira", {**attack_line(grid, "duck", 0, {}, pool="ab"), "error": "boom"})
-    assert (
-        "cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"
-        in make_table(grid, results, only).notes
-    )
+    assert one.notes[-1].startswith("Left out: 3 results")
+    put("duck", 0, 0.5, "ab", error="boom")
+    failures = [note for note in make_table(grid, results, only).notes if "boom" in note]
+    assert failures == ["cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"]
     # A pool without results among what is asked for is no table of its own.
-    (row,) = make_table(
-        grid, results, parse_only("scenario=class,case=1,method=original", grid)
-    ).rows
+    asked = parse_only("scenario=class,case=1,method=original", grid)
+    (row,) = rows_of(make_table(grid, results, asked))
     assert (row["n"], row["shadows"]["pool"]) == (1, "abcdef")
 
 
@@ -665,89 +626,52 @@ def test_the_command(tmp_path: Path, pool: Path, capsys: pytest.CaptureFixture[s
         '[[blocks]]\ndataset = "digits"\n'
         'model = "convnet"\nseeds = [0]\nrecipe = { epochs = 1, batch_size = 256 }\n'
     )
-    words = [
-        "bench",
-        str(grid),
-        "--out",
-        str(tmp_path / "results"),
-        "--models",
-        str(tmp_path / "models"),
-    ]
-    assert cli.main(words) == 2
+
+    def bench(*words: object, file: Path = grid, out: str = "results", code: int = 0) -> Any:
+        """Run the command; return its JSON, or its message if the exit code is not 0."""
+        folders = "--out", tmp_path / out, "--models", tmp_path / "models", "--device", "cpu"
+        assert cli.main(["bench", str(file), *map(str, (*folders, *words)), "--json"]) == code
+        printed = capsys.readouterr()
+        return printed.err if code else json.loads(printed.out)
+
+    def changed(name: str, old: str, new: str) -> Path:
+        file = tmp_path / f"{name}.toml"
+        file.write_text(grid.read_text().replace(old, new))
+        return file
+
     command = "duck pool --data digits --model convnet --models 8 --epochs 1 --batch-size 256"
-    assert command in capsys.readouterr().err
-    few = tmp_path / "few.toml"
-    few.write_text(grid.read_text().replace("shadows = 8", "shadows = 2"))
-    assert cli.main(["bench", str(few), *words[2:], "--pool", str(pool)]) == 2
-    assert "so shadows = 8 or more; got 2." in capsys.readouterr().err
+    assert command in bench(code=2)
+    few = changed("few", "shadows = 8", "shadows = 2")
+    assert "so shadows = 8 or more; got 2." in bench("--pool", pool, file=few, code=2)
     assert not (tmp_path / "results").exists()
-    assert cli.main([*words, "--pool", str(pool), "--device", "cpu", "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out) == {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
-    assert (
-        cli.main(
-            [
-                *words[:2],
-                "--out",
-                str(tmp_path / "elsewhere"),
-                *words[4:],
-                "--pool",
-                str(pool),
-                "--device",
-                "cpu",
-                "--json",
-            ]
-        )
-        == 0
-    )
-    assert json.loads(capsys.readouterr().out)["ran"] == 1  # what the model said is kept
-    assert "digits, seed 0: lira of original (standard): TPR@1%FPR % " in err
-    assert (
-        cli.main(["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"]) == 0
-    )
-    (row,) = json.loads(capsys.readouterr().out)
+    counts = {"grid": "lira", "skipped": 0, "ran": 3, "failed": 0, "left": 0}
+    assert bench("--pool", pool) == counts
+    assert bench("--pool", pool, out="elsewhere")["ran"] == 1  # the outputs of the model are stored
+    (row,) = bench("--table")
     assert (row["method"], row["n"], row["auc"]["paper"]) == ("original", 1, None)
     assert 0.3 < row["auc"]["mean"] < 0.7
     # Other shadow models are another attack: it is made, and has rows of its own.
     share = shutil.copytree(pool, tmp_path / "share")
     for number in (0, 1):
         (share / f"model-{number:04d}.safetensors").unlink()
-    assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "grid": "lira",
-        "skipped": 0,
-        "ran": 1,
-        "failed": 0,
-        "left": 0,
-    }
-    assert cli.main([*words, "--pool", str(share), "--device", "cpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["skipped"] == 1
-    both, shared = (
-        ["bench", "--table", str(grid), "--out", str(tmp_path / "results"), "--json"],
-        ["--pool", str(share)],
+    assert bench("--pool", share) == {**counts, "ran": 1}
+    assert bench("--pool", share)["skipped"] == 1
+    both, (other,), (first,) = (
+        bench("--table", *words) for words in ((), ("--pool", share), ("--pool", pool))
     )
-    rows = [
-        json.loads(capsys.readouterr().out)
-        for more in ([], shared, ["--pool", str(pool)])
-        if cli.main([*both, *more]) == 0
-    ]
-    assert [[one["n"] for one in some] for some in rows] == [[1, 1], [1], [1]]
-    assert rows[0] == [row, *rows[1]] == [*rows[2], *rows[1]]
-    assert rows[1][0]["auc"]["mean"] != row["auc"]["mean"]
-    pinned = tmp_path / "pinned.toml"
-    pinned.write_text(
-        grid.read_text().replace("shadows = 8", f'shadows = 8, pool = "{row["shadows"]["pool"]}"')
-    )
-    assert cli.main(["bench", str(pinned), *words[2:], *shared]) == 2
-    assert f"{row['shadows']['pool']}; those in {share}" in capsys.readouterr().err
-    grid.write_text(grid.read_text().replace("convnet", "allcnn"))
-    assert cli.main([*words, "--pool", str(pool)]) == 2
-    assert "model: 'convnet' in the pool" in capsys.readouterr().err
+    assert both == [row, other] == [first, other]
+    assert (other["n"], row["n"]) == (1, 1)
+    assert other["auc"]["mean"] != row["auc"]["mean"]
+    digest = row["shadows"]["pool"]
+    pinned = changed("pinned", "shadows = 8", f'shadows = 8, pool = "{digest}"')
+    assert f"{digest}; those in {share}" in bench("--pool", share, file=pinned, code=2)
+    allcnn = changed("allcnn", "convnet", "allcnn")
+    assert "model: 'convnet' in the pool" in bench("--pool", pool, file=allcnn, code=2)
 
 
 def test_the_stored_lines_keep_their_ids() -> None:
     stored = Results(Path(__file__).parent.parent.parent / "benchmarks" / "results")
-    ours = {name: line for name, line in stored.lines.items() if line.attack}
+    ours = {name: line for name, line in stored.results.items() if line.attack}
     assert {line.measurement_name for line in ours.values()} >= {"svm", "confidence"}
     assert len(ours) >= 120
     assert [name for name, line in ours.items() if name != line.id] == []
@@ -764,7 +688,7 @@ def test_a_job_of_other_shadow_models_than_the_attackers_fails(
         Results(tmp_path),
         parse_only("scenario=samples,method=original", LIRA),
     ).jobs
-    assert "of the attacker" in str(Runner(digits(), models, CPU, lira)(jobs[-1]).error)
+    assert "different settings" in str(Runner(digits(), models, CPU, lira)(jobs[-1]).error)
 
 
 def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:

@@ -14,7 +14,7 @@ from duck.bench.claims import Claim, check_claims, render_claims
 from duck.bench.grids import Study, cells, narrow, parse_only
 from duck.bench.groups import Group, find_groups
 from duck.bench.tables import make_table
-from tests.bench.lines import FACTS, append, cell_of, line_of, to_result
+from tests.bench.stored import FACTS, append, cell_of, line_of, rows_of, to_result
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 CR, HR = find_grid("paper/table-cr"), find_grid("paper/table-hr")
@@ -106,7 +106,7 @@ def test_an_empty_folder_answers_no_claim(results: Results) -> None:
     ],
 )
 def test_the_answer_follows_from_the_verdicts(
-    verdicts: Sequence[claims.Verdict], answer: str
+    verdicts: Sequence[claims.ClaimVerdict], answer: str
 ) -> None:
     assert claims.answer_of(verdicts) == answer
 
@@ -270,7 +270,8 @@ def put_lira(
     results: Results, auc: float, tpr: float, epochs: int, pool: str = "aa", cases: int = 5
 ) -> None:
     attack = {"name": "lira", "shadows": 128, "pool": pool}
-    shadows = {"models": 128, "pool": pool, "epochs": epochs, "train": 0.9, "test": 0.8}
+    recipe = {"epochs": epochs}
+    shadows = {"models": 128, "pool": pool, "train": 0.9, "test": 0.8, **recipe, "recipe": recipe}
     for grid_case in range(cases):
         for method, scores in (
             ("duck", {"auc": auc, "tpr_1": tpr}),
@@ -494,8 +495,7 @@ def test_few_cases_settle_no_claim(results: Results, cases: int, answer: str) ->
             for scenario, some in (("class", classes), ("samples", (*range(9), 42))):
                 for case in [*some][:cases]:
                     for cell in narrow(
-                        known,
-                        parse_only(f"dataset={data},scenario={scenario},case={case}", grid),
+                        known, parse_only(f"dataset={data},scenario={scenario},case={case}", grid)
                     ):
                         noise = (-1) ** ([*some].index(case)) / 1e4
                         value = 0.75 + (noise if cell.method == "duck" else 0.0)
@@ -545,7 +545,7 @@ def test_the_shadow_models_of_our_results_are_mismatched(real: list[Claim]) -> N
 @pytest.mark.parametrize("name", ["paper/table-cr", "paper/table-hr", "paper/svm", "paper/lira"])
 def test_the_results_are_those_of_the_table(name: str) -> None:
     results, grid = Results(RESULTS), find_grid(name)
-    rows = make_table(grid, results, {}).rows
+    rows = rows_of(make_table(grid, results, {}))
     counts = {
         (row["dataset"], row["scenario"], row["method"], row["preset"]): row["n"] for row in rows
     }

@@ -27,7 +27,7 @@ from duck.models import build
 from duck.models.weights import load_weights
 from duck.runtime import device_name
 from duck.types import Task
-from tests.bench.lines import FACTS, FEW, append, cell_of, digits, expected, line_of
+from tests.bench.stored import FACTS, FEW, append, cell_of, digits, expected, line_of
 
 CPU = torch.device("cpu")
 DIVERGING = {"epochs": 1, "batch_size": 256, "lr": 1e30, "schedule": "constant"}
@@ -59,7 +59,7 @@ def lines(folder: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The stored results, as plain data."""
     return {
         (line.scenario, line.case, line.method): line.to_dict()
-        for line in Results(folder / "results").lines.values()
+        for line in Results(folder / "results").results.values()
     }
 
 
@@ -121,7 +121,7 @@ def test_a_line_says_what_the_unlearning_cost(ran: Path) -> None:
         assert (
             (line["status"] == "damaged")
             == kept["damaged"]
-            == any(note.startswith("The model lost too much") for note in line["notes"])
+            == any(note.startswith("The model lost too much") for note in line.get("notes", ()))
         )
 
 
@@ -173,14 +173,15 @@ def test_an_original_is_trained_once_and_known_to_the_next_folder_of_results(
     assert [job.cell is None for job in jobs] == [True, False]
     execute(jobs, Runner(digits(), ran / "models", CPU), results, "other", device="cpu")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
-    again, first = results.lines[jobs[0].experiment.id], lines(ran)[None, None, None]
+    again, first = results.results[jobs[0].experiment.id], lines(ran)[None, None, None]
     assert (again.seconds, again.scores, again.date) == (
         first["seconds"],
         first["scores"],
         first["date"],
     )
     assert (
-        results.lines[jobs[1].experiment.id].scores == lines(ran)["class", 3, "original"]["scores"]
+        results.results[jobs[1].experiment.id].scores
+        == lines(ran)["class", 3, "original"]["scores"]
     )
 
 

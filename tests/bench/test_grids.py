@@ -12,18 +12,18 @@ from duck.bench import find_grid
 from duck.bench.grids import (
     Block,
     Grid,
-    assumed,
     built_in,
     cells,
     experiment,
     narrow,
     parse_only,
     training,
+    unknown_facts,
 )
 from duck.errors import BadInput, UnknownName
 from duck.methods import METHODS, Duck
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
-from tests.bench.lines import FEW
+from tests.bench.stored import FEW
 
 
 @pytest.mark.parametrize(("name", "table"), [("paper/table-cr", "cr"), ("paper/table-hr", "hr")])
@@ -98,7 +98,7 @@ def test_experiments_have_their_request_and_seed() -> None:
     by_class, by_seed = (
         next(c for c in cells(FEW, {}) if c.method == "duck" and c.case == case) for case in (8, 0)
     )
-    facts = assumed("digits")
+    facts = unknown_facts("digits")
     removal, share = experiment(FEW, by_class, facts), experiment(FEW, by_seed, facts)
     assert (removal.request, removal.seed) == (ForgetClasses([8]), 42)
     assert (share.request, share.seed) == (ForgetFraction(0.1), 0)
@@ -133,10 +133,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
             'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nclases = [1]\n',
             "Block has no setting 'clases'. Did you mean 'classes'",
         ),
-        (
-            'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n',
-            "either classes or seeds: look",
-        ),
+        ('methods = ["duck"]\n[[blocks]]\ndataset = "digits"\n', "either classes or seeds: look"),
         ('methods = []\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n', "'mine' has no methods"),
         (
             'methods = ["duck"]\nsettings.ssd.alpha = 1\n'
@@ -151,11 +148,11 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ),
         (
             'methods = ["duck"]\npresets = ["best"]\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
-            "'presets.0.' is text, not one of paper, tuned",
+            r"presets\[0\] is text, not one of paper, tuned",
         ),
         (
             'methods = ["duck"]\nprotocol = "papr"\n[[blocks]]\ndataset = "digits"\nseeds = [1]\n',
-            "'protocol' is text, not one of holdout, paper",
+            "protocol is text, not one of holdout, paper",
         ),
         (
             'methods = ["duck"]\n[[blocks]]\ndataset = "digits"\nmodel = "covnet"\nseeds = [1]\n',
@@ -186,7 +183,7 @@ def test_mistakes_in_a_file_are_named(text: str, message: str, tmp_path: Path) -
 def test_settings_and_recipes_are_checked(change: dict[str, Any], message: str) -> None:
     grid = replace(FEW, **change)
     with pytest.raises(BadInput, match=message):
-        experiment(grid, cells(grid, {})[1], assumed("digits"))
+        experiment(grid, cells(grid, {})[1], unknown_facts("digits"))
 
 
 WHOLE = (
@@ -204,7 +201,7 @@ def test_groups_of_classes_go_together(tmp_path: Path) -> None:
     grid = find_grid(written(tmp_path, WHOLE + "classes = [3, [1, 2], [4]]\n"))
     some = cells(grid, {})
     assert [cell.case for cell in some] == [3, "1+2", "4"]
-    asked = [experiment(grid, cell, assumed("digits")).request for cell in some]
+    asked = [experiment(grid, cell, unknown_facts("digits")).request for cell in some]
     assert asked == [ForgetClasses([3]), ForgetClasses([1, 2]), ForgetClasses([4])]
     (pair,) = narrow(some, parse_only("case=1+2", grid))
     assert pair.block.scenario == "class"
@@ -215,7 +212,7 @@ def test_groups_of_classes_go_together(tmp_path: Path) -> None:
 
 def test_random_classes_are_drawn_by_the_seed(tmp_path: Path) -> None:
     grid = find_grid(written(tmp_path, WHOLE + "random_classes = 4\nseeds = [5, 6]\n"))
-    made = [experiment(grid, cell, assumed("digits")) for cell in cells(grid, {})]
+    made = [experiment(grid, cell, unknown_facts("digits")) for cell in cells(grid, {})]
     assert [one.request for one in made] == [ForgetRandomClasses(4)] * 2
     assert [one.seed for one in made] == [5, 6]
     assert {cell.block.scenario for cell in cells(grid, {})} == {"class"}
@@ -223,35 +220,31 @@ def test_random_classes_are_drawn_by_the_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "message"),
+    ("text", "message"),
     [
-        (WHOLE + "clases = [1]\n", 6, "Block has no setting 'clases'. Did you mean 'classes'"),
-        ("# the methd\nmethd = 1\n" + WHOLE + "seeds = [1]\n", 2, "Grid has no setting 'methd'"),
+        (WHOLE + "clases = [1]\n", "Block has no setting 'clases'. Did you mean 'classes'"),
         (
             WHOLE + "seeds = [1]\nrecipe = { epohcs = 3 }\n",
-            7,
             "Recipe has no setting 'epohcs'. Did you mean 'epochs'",
         ),
-        ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", 1, "Duck has no setting 'ratio'"),
+        ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", "Duck has no setting 'ratio'"),
         (
             WHOLE + 'seeds = [1]\nrecipe_preset = "papr"\n',
-            7,
-            "'recipe_preset' is text, not one of standard, paper",
+            "blocks[0].recipe_preset is text, not one of standard, paper",
         ),
         (
             WHOLE
             + 'seeds = [1]\n[[variants]]\nmethod = "scrub"\nname = "x"\nsettings = { lr = 1.0 }\n',
-            8,
             "'scrub', which is not among",
         ),
     ],
 )
-def test_a_mistake_in_a_file_is_named_with_its_line(
-    text: str, line: int, message: str, tmp_path: Path
+def test_a_mistake_in_a_file_is_named_with_its_place(
+    text: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput) as caught:
         find_grid(written(tmp_path, text))
-    assert f"mine.toml, line {line}: " in str(caught.value)
+    assert "mine.toml cannot be used: " in str(caught.value)
     assert message in str(caught.value)
 
 
@@ -263,40 +256,34 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
     [
         (
             WHOLE + "seeds = [1]\n" + VARIANT.format("x", 'forget_loss = "no"'),
-            "'forget_loss' is text, not true or false",
+            "forget_loss is text, not true or false",
         ),
         (
             WHOLE + "seeds = [1]\nrecipe = { epochs = 1.5 }\n",
-            "'epochs' is a number, not a whole number",
+            "epochs is a number, not a whole number",
         ),
         (WHOLE + "seeds = [1]\nrecipe = { epochs = 0 }\n", "epochs must be at least 1, got 0"),
         (WHOLE + "seeds = [true]\n", "is true or false, not a whole number"),
         (WHOLE + "seeds = [-1]\n", "seed must be a whole number from 0"),
         (WHOLE + "seeds = [1, 1]\n", "has a case twice"),
         (WHOLE + "classes = [[1, 1]]\n", "a list of different ones for a group"),
-        (
-            WHOLE + "seeds = [1]\nfraction = 1.5\n",
-            "'fraction' is a number, not one between 0 and 1",
-        ),
+        (WHOLE + "seeds = [1]\nfraction = 1.5\n", "fraction must be between 0 and 1"),
         (
             WHOLE + "seeds = [1]\nrandom_classes = 0\n",
-            "'random_classes' is a number, not a whole number of at least 1",
+            "random_classes is a number, not a whole number of at least 1",
         ),
-        (WHOLE + "seeds = 1\n", "'seeds' is a number, not a list"),
+        (WHOLE + "seeds = 1\n", "seeds is a number, not a list"),
         (
             WHOLE + "seeds = [1]\n" + 2 * VARIANT.format("x", "lr = 0.1"),
             "two variants of one method with the same name",
         ),
-        (
-            WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"),
-            "a name other than 'none'",
-        ),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("none", "lr = 0.1"), "a name other than 'none'"),
         (WHOLE + "seeds = [1]\n" + VARIANT.format("a,b", "lr = 0.1"), "without ',' and '='"),
-        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "a table with at least one setting"),
+        (WHOLE + "seeds = [1]\n" + VARIANT.format("x", ""), "'x' has no settings"),
         ('study.name = "density"\n' + WHOLE + "seeds = [1]\n", "needs blocks that remove classes"),
         (
             'attack = { name = "svm", splits = 0 }\n' + WHOLE + "seeds = [1]\n",
-            "'splits' is a number, not a whole number of at least 1",
+            "splits is a number, not a whole number of at least 1",
         ),
         (
             'attack.name = "svm"\nstudy.name = "density"\n' + WHOLE + "classes = [1]\n",
@@ -305,14 +292,8 @@ VARIANT = '[[variants]]\nmethod = "duck"\nname = "{}"\nsettings = {{ {} }}\n'
         ('views = ["paper/tabel-cr"]\n', "no runs of 'paper/tabel-cr' that can be shown"),
         ('views = ["paper/svm"]\n', "no runs of 'paper/svm' that can be shown"),
         ('views = ["paper/table-cr"]\nmethods = ["duck"]\n', "leave 'blocks' and 'methods' out"),
-        (
-            WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n",
-            "'methods' is text, not a list",
-        ),
-        (
-            WHOLE + "seeds = [1]\ntrials = -1\n",
-            "'trials' is a number, not a whole number of at least 0",
-        ),
+        (WHOLE.replace('["duck"]', '"duck"') + "seeds = [1]\n", "methods is text, not a list"),
+        (WHOLE + "seeds = [1]\ntrials = -1\n", "trials is a number, not a count"),
         (WHOLE + "seeds = [1]\ntrials = 6\n", "'trials' needs 'searched'"),
         ("seed = 1" + "0" * 5000, "cannot be read"),
     ],
@@ -327,7 +308,7 @@ def test_values_that_make_no_sense_are_refused_before_anything_runs(
 
 def test_recipes_by_name_and_by_architecture() -> None:
     block = find_grid("paper/recipe").blocks[0]
-    made = training(find_grid("paper/recipe"), block, assumed("cifar100")).training
+    made = training(find_grid("paper/recipe"), block, unknown_facts("cifar100")).training
     assert (made.recipe.epochs, made.recipe.batch_size, made.recipe.schedule) == (
         200,
         256,
@@ -335,7 +316,8 @@ def test_recipes_by_name_and_by_architecture() -> None:
     )
     grid = find_grid("paper/architectures")
     recipes = {
-        one.model: training(grid, one, assumed(one.dataset)).training.recipe for one in grid.blocks
+        one.model: training(grid, one, unknown_facts(one.dataset)).training.recipe
+        for one in grid.blocks
     }
     assert recipes["vit-b16"].optimizer == "adamw"
     assert recipes["resnet50"].optimizer == "sgd"

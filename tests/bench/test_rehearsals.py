@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import get_args
 
@@ -14,18 +14,19 @@ from duck.bench.executor import RunCounts, execute, plan
 from duck.bench.formats import Format, render
 from duck.bench.grids import (
     Grid,
-    assumed,
     built_in,
     cells,
     facts_of,
     original_of,
     parse_only,
     rehearsal,
+    unknown_facts,
 )
 from duck.bench.runner import Runner
-from duck.bench.tables import Table, make_table
+from duck.bench.table_rows import Table
+from duck.bench.tables import make_table
 from duck.runtime import device_name
-from tests.bench.lines import digits
+from tests.bench.stored import digits, rows_of
 
 CPU = torch.device("cpu")
 NEW = (
@@ -42,7 +43,7 @@ def run(grid: Grid, folder: Path, only: str = "") -> RunCounts:
     results, runner = Results(folder / "results"), Runner(digits(), folder / "models", CPU)
     results.check_writable()
     facts = {"digits": facts_of(digits()["digits"])}
-    todo = plan(grid, facts, results, parse_only(only, grid), runner.ready(grid))
+    todo = plan(grid, facts, results, parse_only(only, grid), partial(runner.is_stored, grid))
     return execute(todo.jobs, runner, results, grid.name, device=device_name(CPU))
 
 
@@ -81,7 +82,7 @@ def test_a_grid_runs_resumes_and_marks_missing_cells(name: str, rehearse: Rehear
     assert done.originals.ran > 0
     assert done.originals.failed == 0
     table = done.table_of_originals
-    missing = {row["method"] for row in table.rows if not row["n"]}
+    missing = {row["method"] for row in rows_of(table) if not row["n"]}
     assert missing == set(done.grid.methods) - {"original"}
     assert "(missing 1 of 1)" in render(table, "text")
     assert "missing" in render(table, "markdown")
@@ -89,7 +90,7 @@ def test_a_grid_runs_resumes_and_marks_missing_cells(name: str, rehearse: Rehear
     assert done.rest.ran > 0
     assert run(done.grid, done.folder) == RunCounts(ran=0, failed=0, left=0)
     table = make_table(done.grid, Results(done.folder / "results"), {})
-    assert {row["n"] for row in table.rows} == {1}
+    assert {row["n"] for row in rows_of(table)} == {1}
     for form in get_args(Format):
         assert "missing" not in render(table, form)
 
@@ -127,7 +128,7 @@ def test_variants_have_rows_of_their_own_with_their_settings(rehearse: Rehearse)
     }
     only = parse_only("scenario=class", done.grid)
     table = make_table(done.grid, Results(done.folder / "results"), only)
-    assert [(row["method"], row["variant"]) for row in table.rows] == [
+    assert [(row["method"], row["variant"]) for row in rows_of(table)] == [
         ("original", ""),
         ("duck", ""),
         ("duck", "no forget loss"),
@@ -142,7 +143,7 @@ def test_only_asks_for_variants(rehearse: Rehearse) -> None:
     done = rehearse("paper/ablation")
     only = parse_only("scenario=class,variant=none", done.grid)
     table = make_table(done.grid, Results(done.folder / "results"), only)
-    assert [row["variant"] for row in table.rows] == ["", ""]
+    assert [row["variant"] for row in rows_of(table)] == ["", ""]
 
 
 def test_a_study_of_density_measures_the_model_of_its_cell(rehearse: Rehearse) -> None:
@@ -190,7 +191,7 @@ def test_a_study_takes_the_model_of_its_own_cell_whatever_ran_last(tmp_path: Pat
 def test_a_bias_has_originals_of_its_own(tmp_path: Path) -> None:
     grid = find_grid("paper/bias")
     made = [
-        original_of(grid, cell, assumed("cifar10"))
+        original_of(grid, cell, unknown_facts("cifar10"))
         for cell in cells(grid, {})
         if cell.method == "duck"
     ]

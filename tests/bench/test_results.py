@@ -11,11 +11,11 @@ import pytest
 from duck.bench import Attack, Results, find_grid
 from duck.bench.executor import plan
 from duck.bench.formats import Format, render
-from duck.bench.grids import Block, Grid, parse_only, training
+from duck.bench.grids import Block, Grid, training
 from duck.bench.tables import make_table
 from duck.errors import BadInput
 from duck.experiment import to_dict
-from tests.bench.lines import FACTS, append, cell_of, expected, line_of
+from tests.bench.stored import FACTS, append, cell_of, expected, line_of
 
 CR = find_grid("paper/table-cr")
 FORMS: tuple[Format, ...] = get_args(Format)
@@ -30,10 +30,14 @@ def test_lines_come_back(tmp_path: Path) -> None:
     append(results, "paper/table-cr", line(0))
     append(results, "paper/table-cr", line(1))
     assert [path.name for path in tmp_path.iterdir()] == ["paper-table-cr.jsonl"]
-    assert Results(tmp_path).lines == results.lines
-    stored = {name: result.to_dict() for name, result in results.lines.items()}
-    unset = dict.fromkeys(("torch", "date", "device_gib", "host_gib"))
-    assert stored == {line(case)["id"]: {**line(case), **unset} for case in (0, 1)}
+    assert Results(tmp_path).results == results.results
+    stored = {name: result.to_dict() for name, result in results.results.items()}
+    made = {line(case)["id"]: line(case) for case in (0, 1)}
+    defaults = ("prepare_seconds", "notes")
+    assert stored == {
+        name: {key: value for key, value in plain.items() if key not in defaults}
+        for name, plain in made.items()
+    }
 
 
 def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> None:
@@ -74,13 +78,13 @@ def test_a_result_beats_an_error_wherever_it_lies(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     results = Results(tmp_path)
     assert [row.seconds for row in results.done.values()] == [5.0]
-    assert results.lines[line(1)["id"]].error == "boom"
+    assert results.results[line(1)["id"]].error == "boom"
 
 
 def test_other_files_of_json_lines_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"name": "original", "id": 1}\n[1]\n\n')
     results = Results(tmp_path)
-    assert results.lines == {}
+    assert results.results == {}
     assert results.broken == {}
 
 
@@ -97,7 +101,14 @@ WHOLE: dict[str, tuple[Attack | None, dict[str, Any]]] = {
         {
             **line(0, scores={"tpr_1": 0.1, "tpr_0.1": None, "auc": 0.6, "f1": 0.7}),
             "attack": {"name": "lira", "shadows": 128, "pool": "abc"},
-            "shadows": {"models": 128, "pool": "abc", "epochs": 16, "train": 1.0, "test": 0.9},
+            "shadows": {
+                "models": 128,
+                "pool": "abc",
+                "epochs": 16,
+                "train": 1.0,
+                "test": 0.9,
+                "recipe": {"epochs": 16},
+            },
         },
     ),
     "original": (
@@ -145,10 +156,10 @@ def test_whatever_is_missing_or_wrong_in_a_line_stops_nothing(kind: str, tmp_pat
     assert kind != "run" or "experiment.training" in {name for name, _ in passed_over}
     if kind not in ("failure", "original"):
         assert {
-            ("scores", "scores is missing"),
             ("scores", "scores is null, not an object"),
             ("notes", "notes[0] is null, not text"),
         } <= passed_over
+        assert any(why.startswith("scores.") for name, why in passed_over if name == "scores")
 
 
 def test_incomplete_lines_are_skipped_and_counted_by_file(tmp_path: Path) -> None:
@@ -157,7 +168,7 @@ def test_incomplete_lines_are_skipped_and_counted_by_file(tmp_path: Path) -> Non
         f"{json.dumps(nameless)}\n" * 2 + json.dumps({**line(0), "scores": None})
     )
     results = Results(tmp_path)
-    assert results.lines == {}
+    assert results.results == {}
     assert results.broken == {
         ("a.jsonl", "scenario is missing"): 2,
         ("a.jsonl", "scores is null, not an object"): 1,
@@ -170,23 +181,6 @@ def test_a_line_that_says_it_is_of_an_original_but_is_not_is_passed_over(tmp_pat
     assert Results(tmp_path).broken == {("a.jsonl", "its experiment is of another method"): 1}
 
 
-def test_scores_that_are_no_numbers_are_a_failed_run(tmp_path: Path) -> None:
-    rows = [
-        line(0, scores={"aus": float("nan"), "forget": float("inf")}),
-        line(1, scores={"aus": 0.8}),
-    ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    results = Results(tmp_path)
-    assert list(results.done) == [line(1)["id"]]
-    table = make_table(CR, results, parse_only("dataset=cifar10,method=duck,preset=paper", CR))
-    (row,) = table.rows
-    assert (row["n"], row["aus"]["mean"]) == (1, 0.8)
-    assert table.notes == [
-        "cifar10, class, duck (paper) failed in 1 of 10: Not a number: aus, forget."
-    ]
-    assert "NaN" not in render(table, "json")
-
-
 def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> None:
     old = line(0)
     del old["experiment"]["method"]["check_every"]
@@ -194,7 +188,7 @@ def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> N
     assert list(Results(tmp_path).done) == [line(0)["id"]]
     old["experiment"]["method"]["gone"] = 1
     (tmp_path / "a.jsonl").write_text(json.dumps({**old, "id": "of then"}) + "\n")
-    assert not Results(tmp_path).lines
+    assert not Results(tmp_path).results
     assert sum(Results(tmp_path).broken.values()) == 1
 
 
@@ -240,6 +234,7 @@ def test_trials_are_counted_once_and_only_those_alone_are_timed(tmp_path: Path) 
         json.dumps({**TRIAL, "seconds": None}),
         json.dumps({**TRIAL, "dataset": ["x"]}),
         json.dumps({**TRIAL, "seconds": 10.0}).replace("10.0", "NaN"),
+        json.dumps(line(0, scores={"aus": float("nan")})),
         json.dumps(line(0)).replace('"seconds": 1.0', '"seconds": 1' + "0" * 400),
         "[" * 100_000,
         '{"id": 1' + "0" * 5000 + "}",
@@ -262,5 +257,5 @@ def test_an_experiment_that_plans_cannot_use_is_passed_over(
     (tmp_path / "a.jsonl").write_text(
         json.dumps({**whole, "experiment": {**whole["experiment"], **change}}) + "\n"
     )
-    assert not Results(tmp_path).lines
+    assert not Results(tmp_path).results
     assert sum(Results(tmp_path).broken.values()) == 1

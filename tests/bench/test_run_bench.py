@@ -21,5 +21,7 @@ def test_a_call_runs_the_missing_cells_of_a_grid(tmp_path: Path) -> None:
     assert options.results_folder == tmp_path / "rehearsal"
     rows = grid_table("paper/ablation", options, results).rows
     assert rows
-    assert {(row["method"], row["n"], row["of"]) for row in rows} == {("original", 1, 1)}
+    assert {(row.names["method"], row.names["n"], row.names["of"]) for row in rows} == {
+        ("original", 1, 1)
+    }
     assert messages == []

@@ -26,7 +26,7 @@ from duck.bench.grids import (
 from duck.bench.status import Step, render_status
 from duck.experiment import to_dict
 from duck.models import build
-from tests.bench.lines import FACTS, append, cell_of, line_of
+from tests.bench.stored import FACTS, MACHINE, append, cell_of, line_of
 
 GPU = {"device": "NVIDIA H200"}
 GRID = Grid(
@@ -63,7 +63,7 @@ def put_training(results: Results, seconds: float, facts: Facts = FACTS) -> None
     cell = cells(GRID, {facts.name: facts})[0]
     made = original_of(GRID, cell, facts)
     keys = dict.fromkeys(("scenario", "case", "method", "preset"))
-    about = {"id": made.id, "dataset": facts.name, "train_samples": 50_000, **GPU}
+    about = {"id": made.id, "dataset": facts.name, "train_samples": 50_000, **MACHINE, **GPU}
     timing = {"seconds": seconds, "wall_seconds": seconds}
     line = {**about, **keys, **timing, "scores": {"test": 0.9}, "experiment": to_dict(made)}
     append(results, "mine", line)
@@ -222,7 +222,9 @@ def test_trials_of_a_search_are_counted(results: Results) -> None:
 def lira_line(grid: Grid, epochs: int) -> dict[str, object]:
     settings = {"name": "lira", "shadows": 128, "pool": f"p{epochs}"}
     scores = {"tpr_1": 0.1, "tpr_0.1": None, "auc": 0.6, "f1": 0.7}
-    shadows = {"models": 128, "pool": f"p{epochs}", "epochs": epochs, "train": 1.0, "test": 0.9}
+    recipe = {"epochs": epochs}
+    shadows = {"models": 128, "pool": f"p{epochs}", "train": 1.0, "test": 0.9, **recipe}
+    shadows["recipe"] = recipe
     line = line_of(grid, cell_of(grid, "duck", 0), scores=scores)
     return {**line, "attack": settings, "shadows": shadows}
 

@@ -176,8 +176,8 @@ def test_debias_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     printed = duck(capsys, *words, "--json")
     assert json.loads((tmp_path / "bias" / "bias.json").read_text()) == printed
-    assert printed["called"]["biased"]["wrong"]["share"] >= 0.95
-    assert printed["called"]["duck"]["right"]["share"] >= 0.95
+    assert printed["predicted"]["biased"]["wrong"]["share"] >= 0.95
+    assert printed["predicted"]["duck"]["right"]["share"] >= 0.95
     assert printed["shap"]["factor"]["duck"] >= 5
     assert (
         printed["true"],
@@ -261,7 +261,7 @@ def test_a_study_replaces_only_a_study(tmp_path: Path, duck: Runner) -> None:
 def test_debias_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(split("debias --epochs 2 --shap 0 --count 20 --patch 3 --preset paper")) == 0
     out = capsys.readouterr().out
-    assert out.startswith("digits, seed 0: 20 images of class 1 with a 3 x 3 square, called 9.")
+    assert out.startswith("digits, seed 0: 20 images of class 1 with a 3 x 3 square, labelled 9.")
     assert "14 unseen images" in out
     assert "A_f against the wrong label:" in out
 

@@ -215,7 +215,7 @@ def test_incomplete_lines_are_named_and_skipped(
     (here / "results" / "odd.jsonl").write_text(
         '{"id": "x", "experiment": {}, "dataset": "digits"}\n'
     )
-    message = "Skipped 1 of the lines in odd.jsonl: its experiment"
+    message = "Skipped 1 of the lines in odd.jsonl: scenario is missing"
     assert message in bench(capsys, "--table", "small.toml")[1]
     assert message in bench(capsys, "small.toml", "--only", "case=0,method=original")[1]
 
@@ -284,7 +284,7 @@ def test_runs_on_a_shared_device_are_marked(here: Path, capsys: pytest.CaptureFi
 
 WRONG: dict[str, tuple[list[str], str]] = {
     "grid": (["paper/table-crr"], "No grid 'paper/table-crr'. Did you mean 'paper/table-cr'?"),
-    "file": (["no-such.toml"], "The grid no-such.toml cannot be read"),
+    "file": (["no-such.toml"], "no-such.toml cannot be read"),
     "key": (
         ["small.toml", "--only", "mehtod=duck"],
         "case, variant, method, preset; got 'mehtod=duck'",

@@ -197,19 +197,24 @@ def test_a_file_of_presets_that_is_not_about_the_run_is_refused(
     for text, who, there in (
         ("[scrub.digits.tuned.class]\nlr = 0.1", ["--classes", "3"], "[scrub.digits.tuned.class]"),
         ("[duck.digits.tuned.class]\nlr = 0.1", ["--fraction", "0.1"], "[duck.digits.tuned.class]"),
-        ("[duck]\nlearning_rate = 0.1", ["--classes", "3"], "[duck]"),
-        ("lr = 0.1", ["--classes", "3"], "values outside of tables"),
-        ("", ["--classes", "3"], "no values at all"),
+        ("", ["--classes", "3"], "no such table"),
     ):
         file.write_text(text)
         kind = "class" if "--classes" in who else "samples"
         message = duck(capsys, *words, *who, code=2)
         assert f"[duck.digits.tuned.{kind}]" in message
         assert there in message
-    file.write_text("[duck.digits.tuned.class]\nlr = 0.1\nbatch_szie = 2\nrounds = 3")
-    message = duck(capsys, *words, "--classes", "3", code=2)
-    assert "Did you mean 'batch_size'?" in message
-    assert "'rounds'" in message
+    table = "[duck.digits.tuned.class]\n"
+    for text, problem in (
+        (f"{table}lr = 0.1\nbatch_szie = 2", "Did you mean 'batch_size'?"),
+        (f'{table}lr = "fast"', "lr is text, not a number"),
+        ("[duck]\nlearning_rate = 0.1", "duck.learning_rate is a number, not an object"),
+        ("lr = 0.1", "lr is a number, not an object"),
+    ):
+        file.write_text(text)
+        message = duck(capsys, *words, "--classes", "3", code=2)
+        assert f"{file}: " in message
+        assert problem in message
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(

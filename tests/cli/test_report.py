@@ -3,16 +3,16 @@
 import json
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from duck import cli
 from duck import runs as runs_module
-from tests.bench.lines import FACTS, FEW, cell_of, line_of
+from tests.bench.stored import FACTS, FEW, cell_of, line_of
 from tests.cli.commands import duck, split, train_digits
-from tests.report.folders import write_removal, write_run
+from tests.report.folders import bench_curve, write_removal, write_run
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_results_of_a_bench_join_the_runs(
     curve = {
         "attack": {"name": "confidence"},
         "scores": scores,
-        "roc": {"fpr": [0, 1], "tpr": [0, 1]},
+        "roc": asdict(bench_curve([0, 1], [0, 1])),
         "id": "attacked",
     }
     lines.append({**lines[0], **curve})

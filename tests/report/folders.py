@@ -23,7 +23,7 @@ from duck.runs import ByClass, Run
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.types import Recipe
 from duck.unlearning import Epoch
-from tests.bench.lines import to_result
+from tests.bench.stored import MACHINE, to_result
 
 TEST = 40
 """Unseen samples of each class."""
@@ -63,10 +63,7 @@ def write_run(
     old, new = (
         scores(before, forgotten, 0.99, None),
         scores(
-            after,
-            forgotten,
-            0.99 if method == "original" else 0.0 if forgotten else 0.95,
-            before,
+            after, forgotten, 0.99 if method == "original" else 0.0 if forgotten else 0.95, before
         ),
     )
     by_class = ByClass(
@@ -148,7 +145,7 @@ def bench_line(
         "preset": preset,
         "train_samples": 4000,
         "wall_seconds": seconds,
-        "device": "cpu",
+        **MACHINE,
         "experiment": to_dict(Experiment(made, asked, chosen, seed)),
         "scores": scores,
         "original": {names[0]: 0.9, names[1]: 0.9},
@@ -165,12 +162,17 @@ def bench(lines: Sequence[dict[str, Any]]) -> list[Result]:
     return read_bench(map(to_result, lines))
 
 
+def bench_curve(fpr: Sequence[float], tpr: Sequence[float], others: int = 10_000) -> BenchCurve:
+    """Return the ROC curve of an attack."""
+    return BenchCurve(list(fpr), list(tpr), {}, 0.5, {}, 100, others)
+
+
 def attacked(
     method: str,
     preset: str,
     fpr: Sequence[float],
     tpr: Sequence[float],
-    others: int | None = None,
+    others: int = 10_000,
     request: Request | None = None,
     attack: str = "lira",
     data: str = "cifar10",
@@ -183,7 +185,7 @@ def attacked(
         experiment=replace(result.experiment, training=training),
         preset=preset,
         attack=attack,
-        roc=BenchCurve(list(fpr), list(tpr), others),
+        roc=bench_curve(fpr, tpr, others),
     )
 
 
@@ -315,12 +317,7 @@ def analysed(
             [rng.gauss(scale * (label % width), 0.6) for label in labels]
             for scale, width in ((4, 4), (5, 3))
         )
-        return {
-            "x": x,
-            "y": y,
-            "label": labels,
-            "forget": [label in forgotten for label in labels],
-        }
+        return {"x": x, "y": y, "label": labels, "forget": [label in forgotten for label in labels]}
 
     def dense() -> dict[str, float]:
         return {str(index): rng.gauss(-20, 3) for index in range(classes)}
@@ -330,6 +327,11 @@ def analysed(
         "tsne": {model: {split: cloud() for split in ("train", "test")} for model in models},
         "density": {model: {split: dense() for split in ("train", "test")} for model in models},
     }
+
+
+def shap_image(**fields: Any) -> dict[str, Any]:
+    """Return a stored image with SHAP maps."""
+    return {"label": 0, "forgotten": False, "numbers": {}, **fields}
 
 
 def write_removal(
@@ -348,7 +350,7 @@ def write_removal(
     def share(value: float) -> dict[str, Any]:
         return {"share": value, "interval": [max(0.0, value - 0.02), min(1.0, value + 0.02)]}
 
-    called = {
+    predicted = {
         model: {
             "wrong": share(value),
             "right": share(1 - value),
@@ -368,6 +370,9 @@ def write_removal(
             "biased - corrected": test,
             "duck - corrected": {**test, "p": 0.2},
         },
+        "factor": {"duck": None, "corrected": None},
+        "largest_gap": dict.fromkeys(means, 0.0),
+        "incomplete": dict.fromkeys(means, 0),
     }
     found = {
         "data": "digits",
@@ -379,7 +384,7 @@ def write_removal(
         "patch": 4,
         "colour": [255, 0, 0],
         "n": 800,
-        "called": called,
+        "predicted": predicted,
         "forget": {"biased": 1.0, "duck": 0.0},
         "shap": shap if images else None,
         "notes": [],
@@ -424,10 +429,7 @@ def worst_fifty(root: Path, classes: int = 200) -> list[Path]:
     whole = analysed(random.Random(0), classes, [3], points=2000)
     maps = {model: [[-0.123] * 32] * 32 for model in ("original", "unlearned", "retrained")}
     whole["shap"] = {
-        "images": [
-            {"id": str(at), "title": f"image {at}", "forgotten": False, "maps": maps}
-            for at in range(8)
-        ]
+        "images": [shap_image(id=str(at), title=f"image {at}", maps=maps) for at in range(8)]
     }
     found = audit(random.Random(0), "forgotten", names)
     found["roc"] = dict.fromkeys(("svm", "loss", "entropy"), found["roc"]["svm"])

@@ -13,7 +13,7 @@ import pytest
 
 from duck import cli
 from duck.report import Contents, read, read_runs, render
-from tests.report.folders import write_removal, write_run
+from tests.report.folders import shap_image, write_removal, write_run
 from tests.report.test_page import Page, visible_text
 
 
@@ -38,12 +38,15 @@ def half(file: Path) -> None:
 BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half-written": (half, "broken/run.json cannot be read: "),
     "missing": (Path.unlink, "broken holds no unlearning"),
-    "a list": (lambda file: file.write_text("[1]"), "broken/run.json is not the record of a run"),
+    "a list": (
+        lambda file: file.write_text("[1]"),
+        "broken/run.json is not a valid run record (it is a list",
+    ),
     "no text": (lambda file: file.write_bytes(b"\xff\xfe{}"), "broken/run.json cannot be read: "),
     "nested": (lambda file: file.write_text("[" * 100_000), "broken/run.json cannot be read: "),
     "another experiment": (
         lambda file: file.write_text('{"experiment": {}}'),
-        "broken/run.json does not hold what a run holds (experiment is not valid: ",
+        "broken/run.json is not a valid run record (experiment: ",
     ),
     "a count too few": (
         lambda file: changed(file, lambda run: run["samples"].pop("processed")),
@@ -59,7 +62,7 @@ BREAK: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no class": (
         lambda file: changed(file, lambda run: run["experiment"]["request"].update(classes=[None])),
-        "(experiment is not valid: ",
+        "(experiment: ",
     ),
     "no date": (
         lambda file: changed(file, lambda run: run.update(created="soon")),
@@ -90,7 +93,7 @@ def test_the_page_is_made_of_the_runs_that_can_be_read(
     assert (
         f"{tmp_path}/runs/{reason}" in printed
         if reason.startswith("broken")
-        else f"{broken}/run.json does not hold" in printed and reason in printed
+        else f"{broken}/run.json is not a valid run record" in printed and reason in printed
     )
     assert "Could not be read: " in page
     assert reason in page
@@ -201,11 +204,13 @@ ANALYSIS: dict[str, tuple[Any, str]] = {
         "density.original.train.3 is text",
     ),
     "no map": (
-        lambda found: found.update(shap={"images": [{"maps": {}}]}),
+        lambda found: found.update(shap={"images": [shap_image(id="1", title="1", maps={})]}),
         "shap.images[0] has no maps",
     ),
     "a ragged map": (
-        lambda found: found.update(shap={"images": [{"maps": {"original": [[1], [1, 2]]}}]}),
+        lambda found: found.update(
+            shap={"images": [shap_image(id="1", title="1", maps={"original": [[1], [1, 2]]})]}
+        ),
         "shap.images[0] has a map without rows of one length",
     ),
 }
@@ -228,7 +233,7 @@ def test_a_broken_file_in_the_folder_of_a_run_is_named_and_the_run_shown(
     folder = write_run(runs / "one", verdict="forgotten", analysis=True)
     if "audit" in file:
         (folder / "audit-oracle.json").rename(folder / file)
-    reason = "it is no whole JSON"
+    reason = "it is not complete JSON"
     if how == "half":
         half(folder / file)
     else:
@@ -341,12 +346,13 @@ def test_a_broken_bias_removal_among_others_is_named(
     write_run(tmp_path / "run")
     changed(
         write_removal(tmp_path / "bad") / "bias.json",
-        lambda found: found["called"]["duck"]["wrong"].update(interval=[1]),
+        lambda found: found["predicted"]["duck"]["wrong"].update(interval=[1]),
     )
     code, printed, page = report(capsys, tmp_path / "report.html", tmp_path)
     assert code == 0
     assert (
-        f"{tmp_path}/bad/bias.json is no bias removal: called.duck.wrong has an interval" in printed
+        f"{tmp_path}/bad/bias.json is no bias removal: predicted.duck.wrong has an interval"
+        in printed
     )
     assert "Could not be read: bad/bias.json is no bias removal" in page
     assert "Bias removal" in page

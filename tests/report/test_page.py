@@ -11,19 +11,13 @@ from typing import Any
 
 import pytest
 
-from duck.report import (
-    MAX_PAGE_BYTES,
-    Contents,
-    read_runs,
-    render,
-    write_figures,
-    write_report,
-)
+from duck.report import MAX_PAGE_BYTES, Contents, read_runs, render, write_figures, write_report
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetSamples
 from tests.report.folders import (
     attacked,
     bench,
     bench_line,
+    shap_image,
     worst_fifty,
     write_assurance,
     write_run,
@@ -156,6 +150,19 @@ def test_an_audit_without_verdict_names_the_stronger_tier(
     text = visible_text(page_of(folder))
     assert "No verdict. The quick audit" in text
     assert f"duck audit {folder.name} --tier oracle" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"), [("undecided", "could not decide"), ("no", "found no trace")]
+)
+def test_an_undecided_question_is_no_missing_trace(tmp_path: Path, answer: str, words: str) -> None:
+    folder = write_run(tmp_path / "run", verdict="no verdict")
+    found = json.loads((folder / "audit-oracle.json").read_text())
+    nothing = dict.fromkeys(("value", "low", "high"))
+    grade = {"answer": answer, "measure": "", "limit": 0.1, "sentence": "", **nothing}
+    found |= {"powered": True, "grades": {"exposed": grade}}
+    (folder / "audit-oracle.json").write_text(json.dumps(found))
+    assert f"The oracle audit {words}" in visible_text(page_of(folder))
 
 
 def test_the_suggested_audit_works_where_the_page_was_made(
@@ -311,7 +318,7 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
     found = json.loads((folder / "analysis.json").read_text())
     found["shap"] = {
         "images": [
-            {"id": name, "title": name, "forgotten": name in ids, "maps": maps}
+            shap_image(id=name, title=name, forgotten=name in ids, maps=maps)
             for name in (*ids, "unseen.png")
         ]
     }
@@ -324,28 +331,17 @@ def test_no_id_of_a_forgotten_sample_is_on_the_page(tmp_path: Path) -> None:
     assert "--ids ids.txt" in html
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        {"forgotten": True},
-        pytest.param({"forgotten": None}, marks=pytest.mark.slow),
-        pytest.param({}, marks=pytest.mark.slow),
-    ],
-    ids=["forgotten", "unclear", "old file"],
-)
-def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(
-    tmp_path: Path, flag: dict[str, Any]
-) -> None:
+def test_no_map_of_a_forgotten_class_is_on_the_page_nor_in_print(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", analysis=True)
     found = json.loads((folder / "analysis.json").read_text())
     found["shap"] = {
         "images": [
-            {
-                "id": "jane-doe",
-                "title": "3 (jane-doe)",
-                **flag,
-                "maps": {"original": [[0.1234, -0.2]]},
-            }
+            shap_image(
+                id="jane-doe",
+                title="3 (jane-doe)",
+                forgotten=True,
+                maps={"original": [[0.1234, -0.2]]},
+            )
         ]
     }
     (folder / "analysis.json").write_text(json.dumps(found))
@@ -384,10 +380,10 @@ def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
     assert render(Contents(read_runs([folder]))) == render(Contents(read_runs([folder])))
 
 
-def test_an_old_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path) -> None:
+def test_a_run_without_confusion_and_curves_still_has_a_page(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     record = json.loads((folder / "run.json").read_text())
-    del record["by_class"]
+    record["by_class"] |= {"original": None, "unlearned": None}
     record["history"] = []
     (folder / "run.json").write_text(json.dumps(record))
     text = visible_text(page_of(folder))

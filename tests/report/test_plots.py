@@ -16,7 +16,6 @@ from duck.analysis.density_tests import density_tests
 from duck.analysis.feature_space import Densities
 from duck.analysis.study import Analysis
 from duck.audits.verdict import RocCurve
-from duck.bench.results import BenchCurve
 from duck.metrics import aus
 from duck.report import (
     Contents,
@@ -31,7 +30,6 @@ from duck.report import (
 )
 from duck.report.bench_records import current_results
 from duck.report.groups import Group, group_labels
-from duck.report.looks import BLUE, choose_looks
 from duck.report.matplotlib_figures import save_figure
 from duck.report.page_budget import PageBudget
 from duck.report.plotly_figures import to_plotly
@@ -50,9 +48,18 @@ from duck.report.plots import (
 )
 from duck.report.results import Result
 from duck.report.series import make_series
+from duck.report.styles import BLUE, choose_styles
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Estimate, Recipe
-from tests.report.folders import attacked, bench, bench_line, fifty, write_run
+from tests.report.folders import (
+    attacked,
+    bench,
+    bench_curve,
+    bench_line,
+    fifty,
+    shap_image,
+    write_run,
+)
 
 
 def test_curves_begin_with_the_original(tmp_path: Path) -> None:
@@ -398,7 +405,7 @@ def test_densities_of_a_bench_look_like_those_of_runs() -> None:
 
 
 def test_no_two_methods_look_alike(tmp_path: Path) -> None:
-    looks = choose_looks([run.result.method for run in read_runs(fifty(tmp_path)[:15])])
+    looks = choose_styles([run.result.method for run in read_runs(fifty(tmp_path)[:15])])
     assert len(looks) == 15
     assert len(set(looks.values())) == 15
 
@@ -507,10 +514,7 @@ def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) 
             [write_run(tmp_path / name, name, seed=at) for at, name in enumerate(names)]
         )
     ]
-    assert overview_names(results) == [
-        "aus-contour",
-        "aus-time",
-    ]
+    assert overview_names(results) == ["aus-contour", "aus-time"]
     other = [changed(result, data="my/pictures") for result in results[::3]]
     curve = attacked("duck", "paper", [0.0, 1.0], [0.0, 1.0])
     plots = plots_runs.make_plots([], [*results, *other, curve])
@@ -545,8 +549,7 @@ def test_models_and_recipes_are_kept_apart() -> None:
         *(bench_line(case=case, epochs=30) for case in (0, 1)),
     ]
     results = bench(made)
-    roc = [0.0, 1.0], [0.0, 1.0]
-    curve = replace(results[3], attack="lira", roc=BenchCurve(*roc))
+    curve = replace(results[3], attack="lira", roc=bench_curve([0.0, 1.0], [0.0, 1.0]))
     found = plots_runs.make_plots([], [*results, curve])
     contours = {plot.title.partition("lost ")[2]: plot for plot in found if "contour" in plot.name}
     names = ["convnet, epochs 3", "resnet18", "convnet, epochs 30"]
@@ -596,7 +599,7 @@ def test_results_with_past_settings_are_left_out_where_there_are_others() -> Non
 def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_of_the_past() -> (
     None
 ):
-    def curve(method: str, preset: str, on: str, others: int | None = None) -> Result:
+    def curve(method: str, preset: str, on: str, others: int = 10_000) -> Result:
         request = ForgetFraction(0.1) if on == "samples" else None
         return attacked(method, preset, [0.0, 0.05, 1.0], [0.2, 0.5, 1.0], others, request)
 
@@ -699,12 +702,8 @@ def test_shap_maps_of_an_image_share_their_scale_and_keep_their_sums(tmp_path: P
     folder = write_run(tmp_path / "run", analysis=True)
     found = json.loads((folder / "analysis.json").read_text())
     big = [[0.25 if row < 2 and column < 2 else 0.0 for column in range(64)] for row in range(60)]
-    image = {
-        "id": "t1",
-        "title": "3 (t1)",
-        "forgotten": False,
-        "maps": {"original": big, "unlearned": [[-0.5] * 4] * 4},
-    }
+    maps = {"original": big, "unlearned": [[-0.5] * 4] * 4}
+    image = shap_image(id="t1", title="3 (t1)", maps=maps)
     found["shap"] = {"images": [image] * 9}
     (folder / "analysis.json").write_text(json.dumps(found))
     (stored,) = read_runs([folder])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 from duck import runs
 from duck.audits.verdict import TIERS, file_of
-from duck.bench.results import BenchCurve
 from duck.errors import BadInput
 from duck.experiment import to_dict
 from duck.methods.presets import preset
@@ -24,7 +24,8 @@ from duck.sample_ids import FILE
 from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses
 from duck.types import Recipe
 from duck.unlearning import unlearn
-from tests.report.folders import TEST, bench, bench_line, write_run
+from tests.bench.stored import MACHINE
+from tests.report.folders import TEST, bench, bench_curve, bench_line, write_run
 from tests.test_runs import EXPERIMENT
 from tests.toys import RECIPE, TOYS, class_scenario, trained_net
 
@@ -83,8 +84,8 @@ def test_the_audit_of_the_highest_tier_is_read(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"samples": None}, "does not hold what a run holds"),
-        ({"scores": {}}, "does not hold what a run holds"),
+        ({"samples": None}, "is not a valid run record"),
+        ({"scores": {}}, "is not a valid run record"),
         ({"experiment": 3}, "run-7"),
         ({"newfield": 1}, "has no setting 'newfield'"),
     ],
@@ -251,7 +252,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         "preset": "tuned",
         "train_samples": 4000,
         "wall_seconds": 1.0,
-        "device": "cpu",
+        **MACHINE,
         **{
             name: record[name]
             for name in ("experiment", "scores", "original", "seconds", "prepare_seconds", "notes")
@@ -267,7 +268,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         **line,
         "scores": {"auc": 0.6},
         "attack": {"name": "lira"},
-        "roc": {"fpr": [0, 1], "tpr": [0, 1], "auc": {}},
+        "roc": asdict(bench_curve([0, 1], [0, 1], 40)),
     }
     group = Group("digits", "convnet", Recipe(epochs=3))
     (curve,) = attacks([line, *others, attacked])
@@ -277,9 +278,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
         "tuned, other settings",
         group,
     )
-    assert curve.roc == BenchCurve([0, 1], [0, 1])
-    attacked["roc"]["others"] = 40
-    assert attacks([attacked])[0].roc == BenchCurve([0, 1], [0, 1], 40)
+    assert curve.roc == bench_curve([0, 1], [0, 1], 40)
     pools = [attacked | {"attack": {"name": "lira", "pool": letter * 16}} for letter in "ab"]
     assert [curve.attack for curve in attacks([*pools, attacked])] == [
         "lira with pool aaaaaaaa",
@@ -289,10 +288,7 @@ def test_lines_of_a_bench_join(tmp_path: Path) -> None:
     assert [curve.attack for curve in attacks(pools[:1] * 2)] == ["lira"] * 2
     other = json.loads(json.dumps(attacked))
     other["experiment"]["training"]["model"] = "resnet18"
-    assert [curve.group.model for curve in attacks([attacked, other])] == [
-        "convnet",
-        "resnet18",
-    ]
+    assert [curve.group.model for curve in attacks([attacked, other])] == ["convnet", "resnet18"]
     (result,) = [one for one in bench([line, *others, attacked]) if one.is_unlearning]
     assert (result.name, result.method, result.request_label) == (
         "digits, 10 % of the samples, seed 4",
@@ -313,7 +309,7 @@ def test_lines_of_studies_are_neither_unlearnings_nor_attacks() -> None:
     lines = [
         bench_line(),
         bench_line(study={"name": "density"}, density=density, forgotten=[3]),
-        bench_line(study={"name": "bias"}, bias={}),
+        bench_line(study={"name": "bias"}),
     ]
     del lines[2]["scores"]
     unlearned, found = bench(lines)
@@ -330,7 +326,7 @@ def test_a_variant_of_a_method_has_a_name_of_its_own() -> None:
     plain, empty, variant = bench([bench_line(), bench_line(variant=""), changed])
     assert (plain.label, empty.label, variant.label) == ("duck", "duck", "duck, no forget loss")
     assert (variant.method, variant.preset) == ("duck", "tuned")
-    roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
+    roc = {"attack": {"name": "lira"}, "roc": asdict(bench_curve([0, 1], [0, 1]))}
     assert [curve.label for curve in attacks([changed | roc])] == ["duck, no forget loss"]
 
 
@@ -351,7 +347,7 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
         "digits, classes 1, 2",
         "digits, class 5",
     ]
-    roc = {"attack": {"name": "lira"}, "roc": {"fpr": [0, 1], "tpr": [0, 1]}}
+    roc = {"attack": {"name": "lira"}, "roc": asdict(bench_curve([0, 1], [0, 1]))}
     plot = plot_bench_attacks(make_series(attacks([line | roc for line in lines])))
     assert plot is not None
     assert [panel.title for panel in plot.panels] == [

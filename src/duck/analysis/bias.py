@@ -1,7 +1,7 @@
 """Bias removal: unlearn a patch that taught a model a wrong class, and compare with retraining."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -24,6 +24,7 @@ from duck.scenarios import Debias
 from duck.types import Data, Original, Recipe, Scenario
 from duck.unlearning import Outcome, Watch, unlearn
 
+MODELS = ("biased", "duck", "corrected")
 RESULT, MAPS = "bias.json", "shap.npz"
 FILES = (RESULT, MAPS, "biased.safetensors", "duck.safetensors", "corrected.safetensors")
 """The files that `duck debias` writes and `duck report` reads."""
@@ -59,7 +60,7 @@ class PatchShares:
     right_without_patch: MeasuredShare
     test: Share | None
     """Test accuracy."""
-    n: Count | None = None
+    n: Count
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,12 @@ class PatchStatistics:
     n: Count
     mean: dict[str, float]
     std: dict[str, float]
-    factor: dict[str, float | None] = field(default_factory=dict)
+    factor: dict[str, float | None]
     """How many times smaller the mean is than in the biased model."""
-    tests: dict[str, PairedTest] = field(default_factory=dict)
+    tests: dict[str, PairedTest]
     """Keys such as "biased - duck"."""
-    largest_gap: dict[str, float] = field(default_factory=dict)
-    incomplete: dict[str, Count] = field(default_factory=dict)
+    largest_gap: dict[str, float]
+    incomplete: dict[str, Count]
     """Images whose SHAP values do not add up."""
 
 
@@ -83,7 +84,7 @@ class RemovalRecord:
     """The content of bias.json."""
 
     data: str
-    shape: list[Count] | None = None
+    shape: list[Count]
     seed: Count
     true: Label
     wrong: Label
@@ -91,29 +92,40 @@ class RemovalRecord:
     patch: Count
     colour: tuple[Count, ...]
     n: Count
-    called: dict[str, PatchShares]
+    predicted: dict[str, PatchShares]
     """The models: biased, duck and corrected."""
     forget: dict[str, Share]
     """Share of the mislabelled images that get the wrong label."""
     shap: PatchStatistics | None
-    notes: list[str] | None = None
-    seconds: dict[str, float | None]
-    train_seconds: float | None = None
-    preset: str = ""
-    method: dict[str, Any] | None = None
+    notes: list[str]
+    seconds: dict[str, float]
+    train_seconds: float
+    preset: str
+    method: dict[str, Any]
     """The settings of the method."""
-    model: str = ""
-    recipe: dict[str, Any] = field(default_factory=dict)
+    model: str
+    recipe: dict[str, Any]
     """The settings of the training."""
-    fingerprint: str | None = None
-    environment: Environment | None = None
-    created: Date | None = None
-    command: str | None = None
+    fingerprint: str
+    environment: Environment
+    created: Date
+    command: str
     """The command that makes the same folder again."""
 
     def __post_init__(self) -> None:
-        if not self.patch or not self.colour or self.shape == []:
+        if not self.patch or not self.colour or not self.shape:
             raise InvalidRecord("has an empty patch, colour or shape")
+        tables: dict[str, tuple[Mapping[str, Any], Sequence[str]]] = {
+            "predicted": (self.predicted, MODELS),
+            "forget": (self.forget, MODELS[:2]),
+            "seconds": (self.seconds, MODELS[1:]),
+        }
+        if self.shap is not None:
+            tables |= {"shap.mean": (self.shap.mean, MODELS), "shap.std": (self.shap.std, MODELS)}
+        for name, (values, models) in tables.items():
+            for model in models:
+                if model not in values:
+                    raise InvalidRecord(f"has no {name}.{model}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +162,7 @@ def remove_bias(
     task = scenario.task(new_model=biased.new_model, recipe=recipe, report=watch)
     with Stopwatch(device_of(model)) as stopwatch:
         corrected = Retrained()(model, replace(task, retain=debias.corrected(scenario).train))
-    models = {"biased": model, "duck": outcome.model, "corrected": corrected}
+    models = dict(zip(MODELS, (model, outcome.model, corrected), strict=True))
     return RemovalOutcome(models, outcome, stopwatch.seconds)
 
 
@@ -177,7 +189,7 @@ def make_record(
         patch=debias.patch,
         colour=debias.colour,
         n=n,
-        called=shares,
+        predicted=shares,
         forget=forget,
         shap=shap,
         notes=_notes(shap, forget, n),

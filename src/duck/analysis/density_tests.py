@@ -1,9 +1,8 @@
 """Tests over several runs: do forgotten classes differ in density from retained ones?"""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,6 @@ class DensityTest:
     compared: str
     """Such as "unlearned: forget - retain"."""
     result: PairedTest
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the test as plain data for JSON."""
-        return {"split": self.split, "compared": self.compared, **asdict(self.result)}
 
 
 def density_tests(analyses: Sequence[Analysis]) -> list[DensityTest]:

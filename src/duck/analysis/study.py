@@ -51,12 +51,12 @@ class ShapNumbers:
 class ShapImage:
     """The SHAP maps of an image, one for each model."""
 
-    id: str = ""
-    label: int | None = None
-    title: str = ""
-    forgotten: bool | None = None
+    id: str
+    label: int
+    title: str
+    forgotten: bool
     maps: dict[str, list[list[float]]]
-    numbers: dict[str, ShapNumbers] = field(default_factory=dict)
+    numbers: dict[str, ShapNumbers]
 
     def __post_init__(self) -> None:
         for rows in self.maps.values():

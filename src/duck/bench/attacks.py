@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,12 @@ import torch
 from duck.audits.attacks import ATTACKS
 from duck.audits.attacks.base import ThresholdAttack
 from duck.audits.attacks.lira import MIN_MODELS, offline_lira
-from duck.audits.attacks.svm import svm_attack
+from duck.audits.attacks.svm import SvmAttack, svm_attack
 from duck.audits.scores import Margins, Outputs, Scored, margins
 from duck.audits.statistics import RATES, least_others, roc
 from duck.bench.grids import Attack
 from duck.bench.outputs import Target
-from duck.bench.results import ScoreTable, SvmDetails, Values
+from duck.bench.results import BenchCurve, Scores, ShadowFacts, SvmDetails, Values
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.pools.reader import Pool, mismatch
@@ -37,9 +37,9 @@ class Attacker:
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         """Attack one model."""
-        if self.attack.name == "svm":
-            return self._svm(target, kind, seed)
         entry = ATTACKS[self.attack.name]
+        if issubclass(entry, SvmAttack):
+            return self._svm(target, kind, seed)
         assert issubclass(entry, ThresholdAttack)
         return _values(_score(target, target.unseen.ids, entry.score))
 
@@ -50,12 +50,13 @@ class Attacker:
         found = svm_attack(
             target.forgotten, target.unseen, kind, seed, self.attack.splits, torch.get_num_threads()
         )
-        details = SvmDetails(list(found.f1), list(found.settings), found.forgotten, found.unseen)
+        settings = [list(chosen) for chosen in found.settings]
+        details = SvmDetails(list(found.f1), settings, found.forgotten, found.unseen)
         return Values(scores={"f1": found.mean, "chance": found.chance}, svm=details)
 
 
-class Lira(Attacker):
-    """Runs LiRA. All targets are compared with the same shadow models."""
+class ShadowAttacker(Attacker):
+    """Runs offline LiRA. All targets are compared with the same shadow models."""
 
     def __init__(self, attack: Attack, pool: Path) -> None:
         self.pool = Pool(pool)
@@ -95,15 +96,14 @@ class Lira(Attacker):
         return self.pool.margins("before").models(np.arange(self.count))
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Facts about the shadow models. Shorter training memorises less, and finds less."""
-        accuracies = {
-            name: float(np.nanmean(values[: self.count]))
-            for name, values in self.pool.before.accuracies.items()
-        }
+    def facts(self) -> ShadowFacts:
+        """Facts about the shadow models."""
+        accuracies = self.pool.before.accuracies
+        train, test = (
+            float(np.nanmean(accuracies[name][: self.count])) for name in ("train", "test")
+        )
         recipe = self.pool.fingerprint["recipe"]
-        facts = {"models": self.count, "pool": self.attack.pool, "epochs": recipe["epochs"]}
-        return {**facts, "recipe": recipe, **accuracies}
+        return ShadowFacts(self.count, self.attack.pool, recipe["epochs"], train, test, recipe)
 
     def __call__(self, target: Target, kind: Kind, seed: int) -> Values:
         unseen = self.pool.test_ids(target.unseen.ids)
@@ -150,20 +150,20 @@ def _score(
 def _values(scored: Scored) -> Values:
     """Return the ROC curve of scores; a rate that few non-members cannot show is None."""
     curve = roc(scored)
-    scores: ScoreTable = {}
+    scores: Scores = {}
     for rate in RATES:
         is_resolved = curve.others >= least_others(rate)
         scores[f"tpr_{100 * rate:g}"] = curve.tpr_at(rate).value if is_resolved else None
     scores |= {"auc": curve.auc.value, "f1": curve.f1}
-    return Values(scores=scores, roc=curve.to_dict())
+    return Values(scores=scores, roc=BenchCurve(**curve.to_dict()))
 
 
 def attacker(attack: Attack, pool: Path | None) -> Attacker:
     """Return what runs an attack on the models of a grid."""
-    if attack.name == "lira":
+    if attack.needs_pool:
         if pool is None:
             raise BadInput("LiRA compares with shadow models: give their folder with --pool.")
-        return Lira(attack, pool)
-    if attack.name != "svm" and not issubclass(ATTACKS[attack.name], ThresholdAttack):
+        return ShadowAttacker(attack, pool)
+    if not issubclass(ATTACKS[attack.name], SvmAttack | ThresholdAttack):
         raise BadInput(f"The attack {attack.name!r} does not score each sample by itself.")
     return Attacker(attack)

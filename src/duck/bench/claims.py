@@ -3,30 +3,23 @@
 import itertools
 import math
 import statistics
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from duck.analysis.paired import PairedTest, paired_test
 from duck.bench.columns import Column, spread
 from duck.bench.formats import Format
 from duck.bench.grids import find_grid
-from duck.bench.groups import (
-    PAPER_MODEL,
-    Group,
-    ResultsByCase,
-    find_groups,
-    recipe_differences,
-)
+from duck.bench.groups import PAPER_MODEL, Group, ResultsByCase, find_groups, recipe_differences
 from duck.bench.results import Result, Results
-from duck.experiment import structure
+from duck.files import package_toml
 from duck.json_text import to_json
+from duck.records import structure_input
 
-Answer = Literal["holds", "does not hold", "in part", "not run"]
-Verdict = Literal["yes", "weak yes", "no", "missing", "note"]
+ClaimAnswer = Literal["holds", "does not hold", "in part", "not run"]
+ClaimVerdict = Literal["yes", "weak yes", "no", "missing", "note"]
 """A weak yes has too few cases: it keeps a claim from failing, and from holding."""
 
 MIN_CASES = 3
@@ -46,7 +39,7 @@ class Claim:
     """A claim of the paper, the answer of our results, and the numbers behind it."""
 
     claim: str
-    answer: Answer
+    answer: ClaimAnswer
     evidence: list[str]
 
 
@@ -54,11 +47,11 @@ class Finding(NamedTuple):
     """One line of evidence, and what it says of the claim. A note says nothing of it."""
 
     text: str
-    verdict: Verdict
+    verdict: ClaimVerdict
 
 
 @dataclass(frozen=True)
-class Measure:
+class ClaimMeasure:
     """A score in which rows of DUCK are compared with another method, and what a claim asks."""
 
     score: str
@@ -103,7 +96,7 @@ class ClaimEntry:
     grids: tuple[str, ...]
     other: str = "retrained"
     times: float = 0.0
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[ClaimMeasure, ...] = ()
     of_variants: bool = False
     """Compare the variants of DUCK in place of DUCK itself."""
     needs_all_cases: bool = True
@@ -115,17 +108,17 @@ class ClaimEntry:
 @cache
 def claim_entries() -> list[ClaimEntry]:
     """Return the claims of the paper."""
-    text = files("duck.bench").joinpath("claims.toml").read_text(encoding="utf-8")
-    return [structure(plain, ClaimEntry) for plain in tomllib.loads(text)["claims"]]
+    plain = package_toml("duck.bench", "claims.toml")["claims"]
+    return structure_input(plain, list[ClaimEntry])
 
 
 def check_claims(results: Results) -> list[Claim]:
-    """Answer every claim of the paper from the results of a folder."""
+    """ClaimAnswer every claim of the paper from the results of a folder."""
     return [check_claim(entry, results) for entry in claim_entries()]
 
 
 def check_claim(entry: ClaimEntry, results: Results) -> Claim:
-    """Answer one claim."""
+    """ClaimAnswer one claim."""
     rows = [row for name in entry.grids for row in find_groups(find_grid(name), results)]
     findings = list(CHECKS[entry.check](entry, rows))
     answer = answer_of([finding.verdict for finding in findings])
@@ -133,7 +126,7 @@ def check_claim(entry: ClaimEntry, results: Results) -> Claim:
     return Claim(entry.claim, answer, [*(finding.text for finding in findings), *rule])
 
 
-def answer_of(verdicts: Sequence[Verdict]) -> Answer:
+def answer_of(verdicts: Sequence[ClaimVerdict]) -> ClaimAnswer:
     """A claim with cells that were not run, or with few cases, holds in part at most."""
     found = {*verdicts}
     if not found & {"yes", "weak yes", "no"}:
@@ -152,7 +145,7 @@ def render_claims(claims: Sequence[Claim], form: Format) -> str:
     for number, claim in enumerate(claims, start=1):
         title = f"{bold}{number}. {claim.claim}: {claim.answer}.{bold}"
         gap = [""] if form == "markdown" else []
-        parts.append("\n".join([title, *gap, *(bullet + line for line in claim.evidence)]))
+        parts.append("\n".join([title, *gap, *(bullet + text for text in claim.evidence)]))
     return "\n\n".join(parts)
 
 
@@ -176,7 +169,7 @@ def _peers(rows: Iterable[Group], row: Group, label: str) -> list[Group]:
 
 def _of_duck(rows: Iterable[Group]) -> list[Group]:
     """Return the rows of DUCK that have results."""
-    return [row for row in rows if row.cell.label == "duck" and row.results]
+    return [row for row in rows if row.cell.label == "duck" and row.done]
 
 
 class Pairs(NamedTuple):
@@ -201,9 +194,9 @@ class Pairs(NamedTuple):
 
 def _pair(ours: Group, theirs: Group, score: str) -> Pairs:
     pairs = Pairs([], [])
-    others = theirs.results
-    for case, line in ours.results.items():
-        first = line.scores.get(score)
+    others = theirs.done
+    for case, result in ours.done.items():
+        first = result.scores.get(score)
         second = others[case].scores.get(score) if case in others else None
         if first is not None and second is not None:
             pairs.ours.append(first)
@@ -212,10 +205,10 @@ def _pair(ours: Group, theirs: Group, score: str) -> Pairs:
 
 
 def _format_scores(row: Group, score: str) -> str:
-    return SCORE.format_spread(spread(line.scores.get(score) for line in row.results.values()))
+    return SCORE.format_spread(spread(result.scores.get(score) for result in row.done.values()))
 
 
-def _verdict(holds: bool, n: int) -> Verdict:
+def _verdict(holds: bool, n: int) -> ClaimVerdict:
     """Few cases can speak against a claim, but not settle that it holds."""
     if not holds:
         return "no"
@@ -244,12 +237,12 @@ def _best_aus(entry: ClaimEntry, rows: Sequence[Group]) -> Iterator[Finding]:
             if pairs.gap < 0
         ]
         rank = "No rival was run."
-        verdict: Verdict = "missing"
+        verdict: ClaimVerdict = "missing"
         if known:
             listed = f"Better in the same cases: {'; '.join(better)}."
             rank = listed if better else "No rival is better."
             verdict = _verdict(not better, min(pairs.n for _, pairs in known))
-        values = f"AUS {_format_scores(row, 'aus')} (n {len(row.results)})"
+        values = f"AUS {_format_scores(row, 'aus')} (n {len(row.done)})"
         nothing = _original_above(row, *_peers(rows, row, "original"))
         yield Finding(f"{_title(row)}: {values}. {rank}{nothing}", verdict)
     yield from _few_cases(rows)
@@ -275,14 +268,14 @@ def _original_above(row: Group, original: Group) -> str:
 def _few_cases(rows: Sequence[Group]) -> Iterator[Finding]:
     """Name rivals with few results; evidence is missing if no preset of a rival has enough."""
     for row in {row.place: row for row in _of_duck(rows)}.values():
-        counts = {rival: len(rival.results) for rival in _rivals(rows, row)}
+        counts = {rival: len(rival.done) for rival in _rivals(rows, row)}
         few = [rival for rival, count in counts.items() if count < MIN_CASES]
         enough = {rival.cell.method for rival in counts if rival not in few}
         has_all = enough == {rival.cell.method for rival in counts}
-        some = [f"{_name(rival)} {counts[rival]}" for rival in few if counts[rival]]
-        none = [_name(rival) for rival in few if not counts[rival]]
-        parts = [f"fewer than {MIN_CASES} cases: {', '.join(some)}"] if some else []
-        parts += [f"not run: {', '.join(none)}"] if none else []
+        was_run = [f"{_name(rival)} {counts[rival]}" for rival in few if counts[rival]]
+        not_run = [_name(rival) for rival in few if not counts[rival]]
+        parts = [f"fewer than {MIN_CASES} cases: {', '.join(was_run)}"] if was_run else []
+        parts += [f"not run: {', '.join(not_run)}"] if not_run else []
         if few:
             text = f"{row.where}: {'; '.join(parts)}."
             yield Finding(text, "note" if has_all else "missing")
@@ -306,35 +299,36 @@ def _faster(entry: ClaimEntry, rows: Sequence[Group]) -> Iterator[Finding]:
 
 def _compare_times(row: Group, other: Group, slow: ResultsByCase, times: float) -> Finding:
     """Compare the median time of the slow runs, which leaves out compilation, with ours."""
-    slowest = statistics.median(line.seconds for line in slow.values())
-    ours = [max(row.results[case].seconds, SHORTEST) for case in slow]
+    slowest = statistics.median(result.seconds for result in slow.values())
+    ours = [max(row.done[case].seconds, SHORTEST) for case in slow]
     ratios = [slowest / seconds for seconds in ours]
     seconds = f"{slowest:.1f} s to {statistics.mean(ours):.1f} s, n {len(ratios)}"
     text = (
         f"{_title(row)}: {_name(other)} takes {RATIO.format_spread(spread(ratios))} times as long "
-        f"({seconds}). {_name(other)}: {_settings(slow)}. DUCK: {_settings(row.results)}."
+        f"({seconds}). {_name(other)}: {_settings(slow)}. DUCK: {_settings(row.done)}."
     )
     return Finding(text, _verdict(statistics.mean(ratios) >= ABOUT * times, len(ratios)))
 
 
 def _same_device(fast: Group, slow: Group) -> ResultsByCase:
     """Return the slow runs whose times can be compared: same case, same device."""
-    ours = fast.results
+    ours = fast.done
     return {
-        case: line
-        for case, line in slow.results.items()
-        if case in ours and ours[case].device == line.device and line.alone and ours[case].alone
+        case: result
+        for case, result in slow.done.items()
+        if case in ours and ours[case].device == result.device
+        if ours[case].alone and result.alone
     }
 
 
-def _settings(lines: ResultsByCase) -> str:
-    experiment = next(iter(lines.values())).experiment
+def _settings(results: ResultsByCase) -> str:
+    experiment = next(iter(results.values())).experiment
     batch_size = getattr(experiment.method, "batch_size", None)
     words = [f"batch size {batch_size}"]
     if batch_size is None:  # Retrained has the recipe of the original
         recipe = experiment.training.recipe
         words = [f"{recipe.epochs} epochs, batch size {recipe.batch_size}"]
-    flags = sorted({bool(line.compiled) for line in lines.values()})
+    flags = sorted({bool(result.compiled) for result in results.values()})
     words.append(" or ".join("compiled" if flag else "not compiled" for flag in flags))
     return ", ".join(words)
 
@@ -345,15 +339,15 @@ def _settings(lines: ResultsByCase) -> str:
 def _compare(entry: ClaimEntry, rows: Sequence[Group]) -> Iterator[Finding]:
     of_duck = [row for row in rows if row.cell.method == "duck"]
     subjects = [row for row in of_duck if bool(row.cell.variant) == entry.of_variants]
-    models = {row.cell.block.model for row in subjects if row.results}
+    models = {row.cell.block.model for row in subjects if row.done}
     if entry.needs_other_models and models <= {PAPER_MODEL}:
         yield Finding(f"Not run: there are no results but those of {PAPER_MODEL}.", "missing")
         return
     for row in subjects:
-        if row.results:
+        if row.done:
             yield from _compare_row(entry, rows, row)
-    lines = [line for row in rows for line in row.results.values() if line.shadows]
-    yield from dict.fromkeys(map(_pool_note, lines))
+    compared = [result for row in rows for result in row.done.values() if result.shadows]
+    yield from dict.fromkeys(map(_pool_note, compared))
     yield from _missing_cases(entry, subjects) if entry.needs_all_cases else _not_run(rows)
 
 
@@ -369,7 +363,7 @@ def _compare_row(entry: ClaimEntry, rows: Sequence[Group], row: Group) -> Iterat
         }
         if not all(pairs.n for pairs in found.values()):
             first = entry.measures[0]
-            own = f"{first.title} {_format_scores(row, first.score)} (n {len(row.results)})"
+            own = f"{first.title} {_format_scores(row, first.score)} (n {len(row.done)})"
             listed = " or ".join(names.values())
             text = f"{_title(row)}: {listed} was not run in the same cases; {own}."
             yield Finding(text, "missing")
@@ -383,29 +377,29 @@ def _compare_row(entry: ClaimEntry, rows: Sequence[Group], row: Group) -> Iterat
 
 
 def _missing_cases(entry: ClaimEntry, subjects: Sequence[Group]) -> Iterator[Finding]:
-    if not any(row.results for row in subjects):
+    if not any(row.done for row in subjects):
         yield Finding(f"Not run: there are no results of {entry.grids[0]}.", "missing")
         return
     for row in subjects:
-        done, every = len(row.results), len(row.cells)
+        done, every = len(row.done), len(row.cells)
         if done < every:
             how = f"{done} of {every} cases were run" if done else "not run"
             yield Finding(f"{_title(row)}: {how}.", "missing")
 
 
-def _pool_note(line: Result) -> Finding:
-    assert line.attack is not None
-    assert line.shadows is not None
+def _pool_note(result: Result) -> Finding:
+    shadows = result.shadows
+    assert shadows is not None
     text = (
-        f"{line.dataset}, pool {line.attack['pool']}: {line.shadows['models']} shadow models of "
-        f"{line.shadows['epochs']} epochs, targets of {line.training.recipe.epochs} epochs."
+        f"{result.dataset}, pool {shadows.pool}: {shadows.models} shadow models of "
+        f"{shadows.epochs} epochs, targets of {result.training.recipe.epochs} epochs."
     )
-    if recipe_differences(line):
+    if recipe_differences(result):
         text += " The attack is mismatched: its rates are lower bounds."
     return Finding(text, "note")
 
 
-def _judge(found: Mapping[Measure, Pairs]) -> Verdict:
+def _judge(found: Mapping[ClaimMeasure, Pairs]) -> ClaimVerdict:
     """Return whether the pairs of each measure are as the claim says."""
     gaps = {(measure.score, measure.other): abs(pairs.gap) for measure, pairs in found.items()}
     for measure, pairs in found.items():

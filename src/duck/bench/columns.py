@@ -1,13 +1,19 @@
-"""What the tables of scores and of attacks show, and the scores of a line that it comes from."""
+"""What the tables of scores and of attacks show, and the scores of a result it comes from."""
 
 import statistics
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from duck.audits.attacks import ATTACKS
+from duck.audits.attacks.base import Attack
 
-Spread = dict[str, float | None]
-"""The `mean` and the sample standard deviation `std` of some values."""
+
+class Spread(NamedTuple):
+    """The mean and the sample standard deviation of some values, and the mean of the paper."""
+
+    mean: float | None
+    std: float | None
+    paper: float | None = None
 
 
 class Column(NamedTuple):
@@ -23,17 +29,15 @@ class Column(NamedTuple):
 
     def format_spread(self, values: Spread) -> str:
         """Return mean ± standard deviation."""
-        mean, std = self.format(values["mean"]), self.format(values["std"])
-        return mean if values["std"] is None else f"{mean} ± {std}"
+        mean = self.format(values.mean)
+        return mean if values.std is None else f"{mean} ± {self.format(values.std)}"
 
 
-def spread(values: Iterable[float | None]) -> Spread:
+def spread(values: Iterable[float | None], paper: float | None = None) -> Spread:
     """Return mean and standard deviation of the known values; a single one has no deviation."""
     known = [value for value in values if value is not None]
-    return {
-        "mean": statistics.mean(known) if known else None,
-        "std": statistics.stdev(known) if len(known) > 1 else None,
-    }
+    mean = statistics.mean(known) if known else None
+    return Spread(mean, statistics.stdev(known) if len(known) > 1 else None, paper)
 
 
 ATTACK_SCORES = {
@@ -61,14 +65,14 @@ COLUMNS: dict[str | None, dict[str, Column]] = {
         "retain_test": Column("retained classes, test", digits=2),
     },
     "bias": {
-        "wrong": Column("called wrong %", 100, 2),
+        "wrong": Column("predicted wrong %", 100, 2),
         "right": Column("right %", 100, 2),
         "test": Column("test %", 100, 2),
         "shap": Column("SHAP of the square", 1.0, 4),
     },
     "time": {
         "seconds": Column("time s", 1.0, 2),
-        "speedup": Column("Retrained takes x", 1.0, 1),
+        "speedup": Column("speed-up over Retrained", 1.0, 1),
         "aus": Column("AUS"),
         "kept": Column("kept %", 100, 2),
     },
@@ -81,6 +85,11 @@ ACCURACIES = {
 }
 """The scores of those columns. If a class is removed, `forgotten` is the accuracy on its test
 samples, else that on the forgotten training samples."""
+
+
+def find_attack(measurement: str | None) -> type[Attack] | None:
+    """Return the attack of a table; None for plain scores, studies and times."""
+    return ATTACKS[measurement] if measurement and measurement in ATTACKS else None
 
 
 def measures(scenario: str, measurement: str | None) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable
 
-from duck.bench.grids import Settings
+from duck.bench.grids import Measurement
 from duck.bench.results import Result, Results
 from duck.experiment import Experiment, Training
 from duck.methods.base import METHODS
@@ -36,7 +36,7 @@ class Estimates:
         self,
         experiment: Experiment,
         scenario: str | None = None,
-        measurement: Settings | None = None,
+        measurement: Measurement | None = None,
     ) -> float | None:
         """Return the seconds of a run, its evaluation included; None if no similar one is known.
 
@@ -46,13 +46,16 @@ class Estimates:
         method = experiment.method and METHODS.name_of(experiment.method)
         is_training = measurement is None and method in (None, "retrained")
         names = (None, "retrained") if is_training else (method,)
+        settings = measurement and measurement.settings
         known = []
-        for line in self._measured():
-            if line.method not in names or line.measurement != measurement:
+        for result in self._measured():
+            if result.method not in names:
                 continue
-            work = _relative_work(experiment.training, line.training, is_training)
+            if (result.measurement and result.measurement.settings) != settings:
+                continue
+            work = _relative_work(experiment.training, result.training, is_training)
             if work is not None:
-                known.append((_similarity(line, experiment, scenario), work * _seconds(line)))
+                known.append((_similarity(result, experiment, scenario), work * _seconds(result)))
         best = max((similarity for similarity, _ in known), default=None)
         times = [seconds for similarity, seconds in known if similarity == best]
         return statistics.median(times) if times else None
@@ -62,7 +65,7 @@ class Estimates:
 
         None if nothing was measured.
         """
-        measured = [line.wall_seconds for line in self._measured()]
+        measured = [result.wall_seconds for result in self._measured()]
         expected = list(runs)
         if not expected or not measured:
             return None if expected else 0.0
@@ -71,36 +74,36 @@ class Estimates:
 
     def _measured(self) -> list[Result]:
         done = self.results.done.values()
-        return [line for line in done if line.alone and line.device == self.device]
+        return [result for result in done if result.alone and result.device == self.device]
 
 
 def _usual_device(results: Results) -> str | None:
-    runs = [line for line in results.done.values() if line.alone and line.measurement is None]
-    devices = Counter(line.device for line in runs)
+    done = results.done.values()
+    devices = Counter(one.device for one in done if one.alone and one.measurement is None)
     # Results of a CPU, such as those of a rehearsal, say nothing of a GPU.
     accelerators = {name: n for name, n in devices.items() if "NVIDIA" in name or "AMD" in name}
     counted = accelerators or devices
     return max(counted, key=lambda name: counted[name], default=None)
 
 
-def _similarity(line: Result, experiment: Experiment, scenario: str | None) -> tuple[bool, ...]:
-    """Return what a line has in common with an experiment, the most important first."""
+def _similarity(result: Result, experiment: Experiment, scenario: str | None) -> tuple[bool, ...]:
+    """Return what a result has in common with an experiment, the most important first."""
     training = experiment.training
     return (
-        line.training.model == training.model,
-        line.training.data == training.data,
-        line.experiment.method == experiment.method,
-        line.scenario == scenario,
+        result.training.model == training.model,
+        result.training.data == training.data,
+        result.experiment.method == experiment.method,
+        result.scenario == scenario,
     )
 
 
-def _seconds(line: Result) -> float:
+def _seconds(result: Result) -> float:
     """Return the seconds of a run without its preparation, which later runs reuse.
 
     If the wall time is too short to contain the preparation, the run reused one itself.
     """
-    wall, prepared = line.wall_seconds, line.prepare_seconds
-    return wall - prepared if wall >= line.seconds + prepared else wall
+    wall, prepared = result.wall_seconds, result.prepare_seconds
+    return wall - prepared if wall >= result.seconds + prepared else wall
 
 
 def _relative_work(one: Training, other: Training, is_training: bool) -> float | None:

@@ -1,7 +1,7 @@
 """Plan the missing runs of a grid and execute them."""
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from duck.bench.results import Result, Results
 from duck.bench.runner import Job
 from duck.display import JobProgress
 from duck.engines import INLINE, Engine
+from duck.experiment import Experiment
 from duck.methods.base import METHODS
 from duck.types import Data
 
@@ -31,13 +32,13 @@ def plan(
     facts: Mapping[str, Facts],
     results: Results,
     only: Only,
-    stored: Container[str] = (),
+    is_stored: Callable[[Experiment], bool] = lambda _: False,
 ) -> Plan:
     """Return the missing runs: an original before the runs that need it, a model before its attack.
 
     Cells whose data are missing are skipped.
 
-    stored   experiments whose outputs or weights are stored: an attack needs no new model
+    is_stored   whether the outputs or weights of a model are stored: an attack needs no new one
     """
     jobs: dict[str, Job] = {}
     skipped: set[str] = set()
@@ -60,7 +61,7 @@ def plan(
         needed = [Job(name, original)]
         if grid.measurement and cell.block.bias is None:
             needed.append(Job(name, wanted, cell))
-        if grid.measurement and wanted.id in stored:
+        if grid.measurement and is_stored(wanted):
             needed = []
         for run in (*needed, job):
             if run.id not in finished:
@@ -108,11 +109,11 @@ def execute(
     in_time = True
 
     def expected(job: Job) -> float | None:
-        return estimates.seconds(job.experiment, job.scenario, job.settings)
+        return estimates.seconds(job.experiment, job.scenario, job.measurement)
 
-    def progress(job: Job, line: Result | None = None) -> None:
+    def progress(job: Job, result: Result | None = None) -> None:
         seconds_left = estimates.total(map(expected, left.values()))
-        report(JobProgress(len(finished), len(left), seconds_left, job, line))
+        report(JobProgress(len(finished), len(left), seconds_left, job, result))
 
     def start(job: Job) -> bool:
         nonlocal in_time
@@ -122,11 +123,11 @@ def execute(
         return in_time
 
     for stage in _stages(jobs) if engine.workers > 1 else [jobs]:
-        for line in engine(work, stage, start) if in_time else ():
-            results.append(grid, line)
-            finished.append(line)
-            progress(left.pop(line.id), line)
-    return RunCounts(len(finished), sum(line.failed for line in finished), len(left))
+        for result in engine(work, stage, start) if in_time else ():
+            results.append(grid, result)
+            finished.append(result)
+            progress(left.pop(result.id), result)
+    return RunCounts(len(finished), sum(result.failed for result in finished), len(left))
 
 
 def _stages(jobs: Sequence[Job]) -> list[list[Job]]:

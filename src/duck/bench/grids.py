@@ -1,60 +1,33 @@
 """Grids as data: data sets, requests, methods and presets."""
 
 import hashlib
-import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from duck.audits.attacks import ATTACKS
 from duck.errors import BadInput, UnknownName
-from duck.experiment import Experiment, fingerprint, from_dict, structure, to_dict
-from duck.files import read_text
+from duck.experiment import Experiment, fingerprint, from_dict, to_dict
+from duck.files import package_toml, read_toml
 from duck.json_text import to_json
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import Preset, RecipeName, default_recipe, preset
 from duck.models import MODELS
-from duck.records import Rule
+from duck.records import Count, Rule, build_input_converter, structure_input
 from duck.registry import suggest
-from duck.scenarios import (
-    Debias,
-    ForgetClasses,
-    ForgetFraction,
-    ForgetRandomClasses,
-    Request,
-)
+from duck.scenarios import Debias, ForgetClasses, ForgetFraction, ForgetRandomClasses, Request
 from duck.types import Augment, Data, Protocols
 
 Studies = Literal["density", "bias"]
 Scenarios = Literal["class", "samples", "bias"]
-Settings = dict[
-    str, Annotated[int | str, Rule("a number or text", lambda value: type(value) in (int, str))]
-]
+Settings = dict[str, int | str]
 """The settings of an attack or study, with its name."""
 Case = int | str
 """A class, a seed, or a group of classes such as "1+2"."""
 Positive = Annotated[
     int, Rule("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
-]
-NotNegative = Annotated[
-    int, Rule("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
-]
-VariantName = Annotated[
-    str,
-    Rule(
-        "a name other than 'none', without ',' and '='",
-        lambda value: (
-            type(value) is str and value not in ("", "none") and not set(value) & set(",=")
-        ),
-    ),
-]
-Changes = Annotated[
-    dict[str, Any],
-    Rule("a table with at least one setting", lambda value: isinstance(value, dict) and value),
 ]
 
 
@@ -79,17 +52,14 @@ class Block:
     dataset: str
     classes: tuple[int | tuple[int, ...], ...] = ()
     seeds: tuple[int, ...] = ()
-    fraction: Annotated[
-        float,
-        Rule("one between 0 and 1", lambda value: type(value) in (int, float) and 0 < value < 1),
-    ] = 0.1
+    fraction: float = 0.1
     random_classes: Positive | None = None
     bias: Bias | None = None
     model: str = "resnet18"
     recipe_preset: RecipeName = "standard"
     recipe: dict[str, Any] = field(default_factory=dict, hash=False)
     """Changes to how originals of this data set are trained."""
-    trials: NotNegative = 0
+    trials: Count = 0
     """Settings of each method that are tried on holdout data; 0: no search is planned."""
     searched: tuple[int, ...] = ()
     """Classes or seeds on which settings are searched. Rows of the preset `tuned` omit them."""
@@ -100,6 +70,8 @@ class Block:
             raise BadInput(f"A block of a grid has either classes or seeds: {look}")
         if self.classes and (self.random_classes or self.bias):
             raise BadInput(f"random_classes and bias go with seeds: {look}")
+        if not 0 < self.fraction < 1:
+            raise BadInput(f"fraction must be between 0 and 1, got {self.fraction}: {look}")
         if self.random_classes and self.bias:
             raise BadInput(f"'random_classes' and 'bias' are two requests. Choose one: {look}")
         if len(set(self.cases)) < len(self.cases):
@@ -142,7 +114,7 @@ class Block:
             return Debias(**asdict(self.bias))
         if self.random_classes:
             return ForgetRandomClasses(self.random_classes)
-        return ForgetFraction(float(self.fraction))
+        return ForgetFraction(self.fraction)
 
 
 @dataclass(frozen=True)
@@ -168,6 +140,11 @@ class Attack:
         own = {key: getattr(self, key) for key in ATTACKS[self.name].settings}
         return {"name": self.name, **own}
 
+    @property
+    def needs_pool(self) -> bool:
+        """Whether it compares with a pool of shadow models, which its result depends on."""
+        return ATTACKS[self.name].needs_shadows()
+
 
 @dataclass(frozen=True)
 class Study:
@@ -180,7 +157,7 @@ class Study:
     name: Studies
     dimensions: Positive = 9
     """Dimensions of the space in which densities are measured."""
-    images: NotNegative = 128
+    images: Count = 128
     """Unseen images whose SHAP values are computed; 0: none."""
 
     @property
@@ -193,13 +170,37 @@ class Study:
 Measurement = Attack | Study
 
 
+class WithMeasurement:
+    """What a grid and a result have in common: an attack or a study, or neither."""
+
+    attack: Attack | None
+    study: Study | None
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The attack or study; None for plain scores."""
+        return self.attack or self.study
+
+    @property
+    def measurement_name(self) -> str | None:
+        return None if self.measurement is None else self.measurement.name
+
+
 @dataclass(frozen=True)
 class Variant:
     """A method with changed settings, as a row of its own."""
 
     method: str
-    name: VariantName
-    settings: Changes
+    name: str
+    settings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if self.name in ("", "none") or set(self.name) & set(",="):
+            raise BadInput(
+                f"A variant has a name other than 'none', without ',' and '='; got {self.name!r}."
+            )
+        if not self.settings:
+            raise BadInput(f"The variant {self.name!r} has no settings.")
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ class Priority:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(WithMeasurement):
     """Every block x case x method or variant x preset; or a view of the runs of other grids."""
 
     blocks: tuple[Block, ...] = ()
@@ -266,24 +267,6 @@ class Grid:
             yield "studies 'density', which needs blocks that remove classes."
         if {bool(block.bias) for block in self.blocks} != {self.measurement_name == "bias"}:
             yield "must have the study 'bias' and a bias in each block, or neither."
-
-    @property
-    def measurement(self) -> Measurement | None:
-        return self.attack or self.study
-
-    @property
-    def lira(self) -> Attack | None:
-        """The attack if it is LiRA, whose results depend on a pool of shadow models."""
-        return self.attack if self.attack and self.attack.name == "lira" else None
-
-    @property
-    def measurement_name(self) -> str | None:
-        return None if self.measurement is None else self.measurement.name
-
-    @property
-    def measurement_settings(self) -> Settings | None:
-        """The settings of the attack or study; None for plain scores."""
-        return None if self.measurement is None else self.measurement.settings
 
 
 class Facts(NamedTuple):
@@ -350,9 +333,8 @@ FIRST = ("original", "duck", "retrained")
 @cache
 def built_in() -> Mapping[str, Grid]:
     """Return the grids that come with the package."""
-    text = files("duck.bench").joinpath("grids.toml").read_text(encoding="utf-8")
-    grids = tomllib.loads(text)
-    return {name: structure({"name": name, **rest}, Grid) for name, rest in grids.items()}
+    grids = package_toml("duck.bench", "grids.toml")
+    return {name: _structure({"name": name, **rest}) for name, rest in grids.items()}
 
 
 def find_grid(name: str) -> Grid:
@@ -364,34 +346,37 @@ def find_grid(name: str) -> Grid:
         raise UnknownName(
             f"No grid {name!r}. {suggest(name, built_in())} A grid of your own is a .toml file."
         )
+    plain = {"name": path.stem, **read_toml(path), "file": name}
     try:
-        text = read_text(path)
-        plain = tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"The grid {path} cannot be read: {error}") from error
-    try:
-        grid = structure({"name": path.stem, **plain, "file": name}, Grid)
+        grid = _structure(plain)
         for view in grid.views:
             shown = built_in().get(view)
             if shown is None or shown.measurement or shown.views:
                 raise BadInput(f"There are no runs of {view!r} that can be shown by their time.")
         for cell in cells(grid, {}):
             if cell.method in METHODS:  # settings and recipes are checked here, not run by run
-                experiment(grid, cell, assumed(cell.block.dataset))
+                experiment(grid, cell, unknown_facts(cell.block.dataset))
     except BadInput as error:
-        raise BadInput(f"{path}{_line_of(str(error), text)}: {error}") from error
+        raise BadInput(f"The grid {path} cannot be used: {error}") from error
     return grid
 
 
-def _line_of(message: str, text: str) -> str:
-    """Return ", line N" for the first line that holds a name which an error is about."""
-    lines = [line.partition("#")[0] for line in text.splitlines()]
-    for quoted in re.findall(r"'([^'\[]+)", message):
-        name = re.compile(rf"(?<![\w-]){re.escape(quoted)}(?![\w-])")
-        for number, line in enumerate(lines, 1):
-            if name.search(line):
-                return f", line {number}"
-    return ""
+def _structure(plain: dict[str, Any]) -> Grid:
+    return structure_input(plain, Grid, _CONVERTER)
+
+
+def _class_or_group(value: Any, _: Any) -> int | tuple[int, ...]:
+    """Return a class, or the classes of a group that go together."""
+    group = value if isinstance(value, list | tuple) else [value]
+    if not group or any(type(one) is not int for one in group) or len(set(group)) < len(group):
+        raise BadInput(
+            f"A class is a whole number, or a list of different ones for a group; got {value!r}."
+        )
+    return tuple(group) if isinstance(value, list | tuple) else group[0]
+
+
+_CONVERTER = build_input_converter()
+_CONVERTER.register_structure_hook(int | tuple[int, ...], _class_or_group)
 
 
 def rehearsal(grid: Grid) -> Grid:
@@ -447,7 +432,7 @@ def facts_of(data: Data) -> Facts:
     return Facts(data.name, fingerprint(data), len(data.train), data.augment)
 
 
-def assumed(dataset: str) -> Facts:
+def unknown_facts(dataset: str) -> Facts:
     """Return facts of data that are not available: enough to list the cells of a grid."""
     return Facts(dataset, "", None, "none")
 
@@ -462,7 +447,7 @@ def cells(grid: Grid, facts: Mapping[str, Facts]) -> list[Cell]:
     rows += [(variant.method, variant.name) for variant in grid.variants]
     rows.sort(key=lambda row: FIRST.index(row[0]) if row[0] in FIRST else len(FIRST))
     for block in grid.blocks:
-        known = facts.get(block.dataset) or assumed(block.dataset)
+        known = facts.get(block.dataset) or unknown_facts(block.dataset)
         presets = {
             row: _distinct(grid, block, *row, known)
             for row in rows
@@ -489,11 +474,11 @@ def experiment(grid: Grid, cell: Cell, facts: Facts) -> Experiment:
     return replace(from_dict(plain), request=block.request(cell.case))
 
 
-def result_id(experiment: Experiment, measurement: Settings | None) -> str:
+def result_id(experiment: Experiment, measurement: Measurement | None) -> str:
     """Return the id of a result: of its experiment and the settings of its attack or study."""
     if measurement is None:
         return experiment.id
-    text = f"{experiment.id}/{to_json(measurement, sort_keys=True)}"
+    text = f"{experiment.id}/{to_json(measurement.settings, sort_keys=True)}"
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

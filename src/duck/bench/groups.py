@@ -36,7 +36,7 @@ class Group:
     pool: str
     """Digest of the shadow models that LiRA compares with; empty for others."""
     cells: list[Cell]
-    lines: dict[Cell, Result]
+    results: dict[Cell, Result]
     """The cells that have a result, also if it is of a failed run."""
 
     @property
@@ -54,9 +54,9 @@ class Group:
         return *self.place, self.cell.label, self.cell.preset
 
     @property
-    def results(self) -> ResultsByCase:
+    def done(self) -> ResultsByCase:
         """The results of runs that did not fail."""
-        return {cell.case: line for cell, line in self.lines.items() if not line.failed}
+        return {cell.case: result for cell, result in self.results.items() if not result.failed}
 
     @property
     def where(self) -> str:
@@ -82,9 +82,8 @@ class Group:
     def narrow(self, only: Only) -> "Group":
         """Return the group with the cells that `--only` selects, perhaps none."""
         chosen = narrow(self.cells, only)
-        return Group(
-            self.pool, chosen, {cell: self.lines[cell] for cell in chosen if cell in self.lines}
-        )
+        results = {cell: self.results[cell] for cell in chosen if cell in self.results}
+        return Group(self.pool, chosen, results)
 
 
 def find_groups(grid: Grid, results: Results) -> list[Group]:
@@ -95,49 +94,46 @@ def find_groups(grid: Grid, results: Results) -> list[Group]:
         sources = {block.dataset: results.facts(block.dataset) for block in one.blocks}
         first_sources = {name: known[0] for name, known in sources.items() if known}
         for cell in cells(one, first_sources):
-            line = _find_line(one, cell, sources[cell.block.dataset], results)
-            new = Group(pool, [cell], {})
-            group = groups.setdefault(new.key, new)
-            if group is not new:
-                group.cells.append(cell)
-            if line is not None:
-                group.lines[cell] = line
+            result = _find_result(one, cell, sources[cell.block.dataset], results)
+            key = Group(pool, [cell], {}).key
+            group = groups.setdefault(key, Group(pool, [], {}))
+            group.cells.append(cell)
+            if result is not None:
+                group.results[cell] = result
     return list(groups.values())
 
 
 def _grids_by_pool(grid: Grid, results: Results) -> list[Grid]:
     """Return the grid; if it does not name the pool of LiRA, once for each pool with results."""
-    attack = grid.lira
-    if attack is None or attack.pool:
+    attack = grid.attack
+    if attack is None or not attack.needs_pool or attack.pool:
         return [grid]
-    settings = [line.attack for line in results.lines.values() if line.attack is not None]
-    same = [one for one in settings if {**one, "pool": ""} == attack.settings]
-    pools = dict.fromkeys(str(one["pool"]) for one in same)
-    return [replace(grid, attack=replace(attack, pool=pool)) for pool in pools] or [grid]
+    stored = dict.fromkeys(result.attack for result in results.results.values() if result.attack)
+    same = [one for one in stored if replace(one, pool="").settings == attack.settings]
+    return [replace(grid, attack=replace(attack, pool=one.pool)) for one in same] or [grid]
 
 
-def _find_line(grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results) -> Result | None:
+def _find_result(
+    grid: Grid, cell: Cell, sources: Iterable[Facts], results: Results
+) -> Result | None:
     """Return the result of a cell, found by the id of its experiment on one of the sources."""
     if cell.method not in METHODS:
         return None
-    experiments = [experiment(grid, cell, facts) for facts in sources]
-    ids = [result_id(one, grid.measurement_settings) for one in experiments]
-    found = [results.lines[name] for name in ids if name in results.lines]
-    return min(found, key=lambda line: line.failed, default=None)
+    ids = [result_id(experiment(grid, cell, facts), grid.measurement) for facts in sources]
+    found = [results.results[name] for name in ids if name in results.results]
+    return min(found, key=lambda result: result.failed, default=None)
 
 
-def recipe_differences(line: Result) -> dict[str, list[Any]]:
-    """Return how the shadow models of a line of LiRA were trained differently from its target.
+def recipe_differences(result: Result) -> dict[str, list[Any]]:
+    """Return how the shadow models of a result were trained differently from its target.
 
     Name of a recipe's field -> its value in the pool, and in the target.
     """
-    assert line.shadows is not None
+    assert result.shadows is not None
     # As files store it: a tuple is a list.
-    target, pool = json.loads(to_json(to_dict(line.training.recipe))), line.shadows
-    pool_recipe = pool.get("recipe") or {"epochs": pool["epochs"]}
-    names = [name for name in pool_recipe if name not in ("compile", "precision")]
+    target = json.loads(to_json(to_dict(result.training.recipe)))
     return {
-        name: [pool_recipe[name], target[name]]
-        for name in names
-        if pool_recipe[name] != target.get(name)
+        name: [value, target[name]]
+        for name, value in result.shadows.recipe.items()
+        if name not in ("compile", "precision") and value != target.get(name)
     }

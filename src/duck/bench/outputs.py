@@ -40,9 +40,9 @@ def predict_target(model: nn.Module, scenario: Scenario) -> Artifact | None:
     return Artifact(tensors, {"ids": ids})
 
 
-def read_target(store: ArtifactStore, experiment_id: str) -> Target | None:
-    """Return the stored outputs of the model of an experiment, or None."""
-    artifact = store.read(Key("predictions", experiment_id))
+def read_target(store: ArtifactStore, key: Key) -> Target | None:
+    """Return the stored outputs of a model, or None."""
+    artifact = store.read(key)
     if artifact is None:
         return None
     return Target(_outputs(artifact, "forgotten"), _outputs(artifact, "unseen"))

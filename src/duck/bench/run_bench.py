@@ -4,6 +4,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from duck.analysis.attribution import require_captum
@@ -14,7 +15,8 @@ from duck.bench.grids import Grid, Only, built_in, facts_of, find_grid, parse_on
 from duck.bench.results import Result, Results
 from duck.bench.runner import Runner
 from duck.bench.status import Planner, Step
-from duck.bench.tables import Table, make_table
+from duck.bench.table_rows import Table
+from duck.bench.tables import make_table
 from duck.checks import check_model_code
 from duck.data import load
 from duck.display import Display, JobProgress
@@ -165,7 +167,7 @@ def run_grid(
         alone=not options.shared_device and engine.workers == 1,
     )
     facts = {name: facts_of(part) for name, part in data.items()}
-    missing = plan(grid, facts, results, only, runner.ready(grid))
+    missing = plan(grid, facts, results, only, partial(runner.is_stored, grid))
     for method in missing.skipped:
         display.message(f"Skipped: No method {method!r}. {suggest(method, METHODS)}")
     if not missing.jobs and not missing.done:
@@ -190,9 +192,9 @@ def run_grid(
         )
     except KeyboardInterrupt:
         # Read again: the interruption may have come between storing a result and counting it.
-        lines = Results(results.folder).lines
-        ended = [lines[job.id] for job in missing.jobs if job.id in lines]
-        failed = sum(line.failed for line in ended)
+        stored = Results(results.folder).results
+        ended = [stored[job.id] for job in missing.jobs if job.id in stored]
+        failed = sum(result.failed for result in ended)
         counts = RunCounts(len(ended), failed, len(missing.jobs) - len(ended))
         return GridRun(grid.name, missing.done, counts, is_interrupted=True)
     return GridRun(grid.name, missing.done, counts)
@@ -209,10 +211,10 @@ def _check_grid(grid: Grid, options: BenchOptions) -> None:
         check_model_code(block.model, grid.file or grid.name, options.trust_model_code)
     if grid.study is not None and grid.study.name == "bias" and grid.study.images:
         require_captum()
-    if grid.lira is not None and options.pool is None:
+    if grid.attack and grid.attack.needs_pool and options.pool is None:
         block = grid.blocks[0]
         words = ["--data", block.dataset, "--model", block.model]
-        words += ["--models", str(grid.lira.shadows)]
+        words += ["--models", str(grid.attack.shadows)]
         for key, value in block.recipe.items():
             words += [f"--{key.replace('_', '-')}", str(value)]
         raise BadInput(

@@ -1,10 +1,12 @@
 """Execute the runs of a grid: train originals, unlearn, attack, study."""
 
+import math
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -13,18 +15,9 @@ from duck import files
 from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.bench import studies
 from duck.bench.attacks import Attacker
-from duck.bench.grids import (
-    Attack,
-    Cell,
-    Grid,
-    Measurement,
-    Scenarios,
-    Settings,
-    Study,
-    result_id,
-)
+from duck.bench.grids import Attack, Cell, Grid, Measurement, Scenarios, Study, result_id
 from duck.bench.outputs import Target, predict_target, read_target
-from duck.bench.results import Result, Values, mark_invalid_scores
+from duck.bench.results import Result, Values
 from duck.commands.options import model_factory
 from duck.commands.train import Machine, TrainingFacts, load_or_train, machine_facts
 from duck.errors import BadInput
@@ -57,13 +50,8 @@ class Job:
     measurement: Measurement | None = None
 
     @property
-    def settings(self) -> Settings | None:
-        """The settings of the attack or study, or None."""
-        return None if self.measurement is None else self.measurement.settings
-
-    @property
     def id(self) -> str:
-        return result_id(self.experiment, self.settings)
+        return result_id(self.experiment, self.measurement)
 
     @property
     def scenario(self) -> Scenarios | None:
@@ -84,8 +72,8 @@ class Job:
             preset=cell.preset if cell else None,
             variant=cell.variant if cell else "",
             recipe=cell.block.recipe_preset if cell else "standard",
-            attack=self.settings if isinstance(self.measurement, Attack) else None,
-            study=self.settings if isinstance(self.measurement, Study) else None,
+            attack=self.measurement if isinstance(self.measurement, Attack) else None,
+            study=self.measurement if isinstance(self.measurement, Study) else None,
             train_samples=train_samples,
             wall_seconds=wall_seconds,
             alone=alone,
@@ -156,11 +144,10 @@ class Runner:
         self._latest: tuple[str, nn.Module] | None = None
         """The id of the last unlearning and its model: a study of it usually comes next."""
 
-    def ready(self, grid: Grid) -> set[str]:
-        """Return the experiments that a grid's attack or study can use without a new model."""
-        if grid.attack:
-            return self.store.ids("predictions")
-        return self.store.ids("unlearned") if grid.study else set()
+    def is_stored(self, grid: Grid, experiment: Experiment) -> bool:
+        """Return whether the attack or study of a grid needs no new model of an experiment."""
+        kind: Literal["predictions", "unlearned"] = "predictions" if grid.attack else "unlearned"
+        return Key.of_unlearned(kind, experiment) in self.store
 
     def __call__(self, job: Job) -> Result:
         if self.device.type == "cuda":
@@ -181,7 +168,7 @@ class Runner:
         wall_seconds = trained.seconds if trained else time.monotonic() - begun
         alone = trained.alone if trained else self.alone
         samples = len(self.data[job.dataset].train)
-        return mark_invalid_scores(job.result(values, samples, wall_seconds, alone, machine))
+        return job.result(_checked(values), samples, wall_seconds, alone, machine)
 
     def _execute(self, job: Job) -> Values:
         """Return what the run of a cell measured."""
@@ -204,7 +191,7 @@ class Runner:
         """Return the unlearned model of a job: the latest one, a stored one or a new one."""
         if self._latest is not None and self._latest[0] == job.experiment.id:
             return self._latest[1]
-        stored = self.store.read(Key.of("unlearned", job.experiment))
+        stored = self.store.read(Key.of_unlearned("unlearned", job.experiment))
         if stored is None:
             return self._unlearn(job)[1]
         model = model_factory(job.experiment.training, self._data(job.dataset))()
@@ -215,10 +202,7 @@ class Runner:
         assert self.attacker is not None
         assert job.cell is not None
         if job.measurement != self.attacker.attack:
-            raise BadInput(
-                f"The job is of {job.settings}, the attacker of {self.attacker.attack.settings}. "
-                "Plan with the settings of the attacker."
-            )
+            raise BadInput("The job and the attacker have different settings.")
         target = self._target(job)
         with Stopwatch(self.device) as stopwatch:
             values = self.attacker(target, job.cell.block.kind, job.experiment.seed)
@@ -226,10 +210,11 @@ class Runner:
 
     def _target(self, job: Job) -> Target:
         """Return the outputs of the model: stored ones, or those of a new model."""
-        target = read_target(self.store, job.experiment.id)
+        key = Key.of_unlearned("predictions", job.experiment)
+        target = read_target(self.store, key)
         if target is None:
             self._unlearn(job)
-            target = read_target(self.store, job.experiment.id)
+            target = read_target(self.store, key)
         if target is None:
             raise BadInput(
                 f"{job.dataset} has no test samples, which an attack needs, or the outputs of the "
@@ -274,11 +259,11 @@ class Runner:
         try:
             target = predict_target(model, scenario)
             if target is not None:
-                self.store.write(Key.of("predictions", experiment), target)
+                self.store.write(Key.of_unlearned("predictions", experiment), target)
             if self.keep_models:
                 digest = experiment.request_digest(NO_SALT)  # no grid names sample ids
                 unlearned = Artifact(copy_tensors(model), {}, digest)
-                self.store.write(Key.of("unlearned", experiment), unlearned)
+                self.store.write(Key.of_unlearned("unlearned", experiment), unlearned)
         except files.WRITE_ERRORS as error:
             return [f"It could not be kept for attacks and analyses: {files.reason(error)}."]
         return []
@@ -315,16 +300,20 @@ class Runner:
             raise
 
 
+def _checked(values: Values) -> Values:
+    """Return the values as those of a failed run if a score is NaN or infinite."""
+    wrong = [name for name, value in values.scores.items() if not math.isfinite(value or 0.0)]
+    if not wrong:
+        return values
+    return replace(values, scores={}, error=f"Not a number: {', '.join(wrong)}.")
+
+
 def _warm_up(model: nn.Module, data: Data, device: torch.device) -> None:
     """Train briefly on a GPU: the first training of a process spends seconds on loading kernels."""
     if device.type == "cuda":
-        some = data.train.take(torch.arange(min(2048, len(data.train))))
-        loop.train(
-            clone(model),
-            some,
-            Recipe(epochs=1, batch_size=256, augment=data.augment),
-            seeded(0, "warm-up"),
-        )
+        first_samples = data.train.take(torch.arange(min(2048, len(data.train))))
+        recipe = Recipe(epochs=1, batch_size=256, augment=data.augment)
+        loop.train(clone(model), first_samples, recipe, seeded(0, "warm-up"))
 
 
 def short_message(error: Exception) -> str:

@@ -14,12 +14,12 @@ from duck.bench.grids import (
     Block,
     Cell,
     Grid,
-    assumed,
     cells,
     experiment,
     narrow,
     original_of,
     result_id,
+    unknown_facts,
 )
 from duck.bench.groups import Group, find_groups, recipe_differences
 from duck.bench.results import Result, Results
@@ -62,7 +62,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class _Task:
+class MissingCell:
     """A missing or failed cell with what it costs."""
 
     id: str
@@ -85,7 +85,7 @@ class _Task:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Resumable:
     """Work that can be stopped after any time and resumed: a search, or a pool."""
 
     status: Status
@@ -129,82 +129,86 @@ class Planner:
         flags   added to each `duck bench`
         """
         left = 60 * minutes
-        by_name = {grid.name: grid for grid in grids}
-        missing: dict[str, list[_Task]] = {}
-        waiting: list[_Task | _Part] = []
-        for name, grid in by_name.items():
-            works = self._work(grid)
-            missing[name] = [task for work in works for task in work.tasks if not grid.attack]
-            waiting += [*missing[name], *(part for work in works for part in work.parts)]
+        works = {grid.name: self._work(grid) for grid in grids}
+        missing = {
+            name: [cell for work in of_grid for cell in work.missing if not work.grid.attack]
+            for name, of_grid in works.items()
+        }
+        waiting: list[MissingCell | Resumable] = []
+        for name, of_grid in works.items():
+            waiting += [*missing[name], *(part for work in of_grid for part in work.resumable)]
         chosen: dict[str, dict[Cell, float]] = {}
         part_steps: list[Step] = []
         planned: set[str] = set()
-        for task in sorted(waiting, key=lambda task: task.priority):
-            if isinstance(task, _Part):
-                seconds = min(task.seconds, left)
-                if 0 < min(task.seconds, SHORTEST_PART) <= seconds:
+        for item in sorted(waiting, key=lambda item: item.priority):
+            if isinstance(item, Resumable):
+                seconds = min(item.seconds, left)
+                if 0 < min(item.seconds, SHORTEST_PART) <= seconds:
                     left -= seconds
-                    part_steps.append(task.step(seconds))
+                    part_steps.append(item.step(seconds))
                 continue
-            original = 0.0 if task.original.id in planned else task.original_seconds
+            original = 0.0 if item.original.id in planned else item.original_seconds
             # Grids share runs: what one fills, the other finds done.
-            if task.seconds is None or original is None or task.id in planned:
+            if item.seconds is None or original is None or item.id in planned:
                 continue
-            if task.seconds + original <= left:
-                left -= task.seconds + original
-                planned |= {task.id, task.original.id}
-                chosen.setdefault(task.grid.name, {})[task.cell] = task.seconds + original
+            if item.seconds + original <= left:
+                left -= item.seconds + original
+                planned |= {item.id, item.original.id}
+                chosen.setdefault(item.grid.name, {})[item.cell] = item.seconds + original
         steps: list[Step] = []
-        for name, some in chosen.items():
-            cells_left = [task.cell for task in missing[name]]
-            steps += _steps(by_name[name], some, cells_left, flags)
+        for name, seconds_by_cell in chosen.items():
+            grid = works[name][0].grid
+            steps += _steps(grid, seconds_by_cell, [one.cell for one in missing[name]], flags)
         return steps + part_steps
 
-    def _work(self, grid: Grid) -> list["_Work"]:
+    def _work(self, grid: Grid) -> list["GridWork"]:
         """Compare a grid with the results, for each data set; a view of other grids has no work."""
         groups = [
             group for group in find_groups(grid, self.results) if group.cell.method in METHODS
         ]
-        works = []
-        for name in dict.fromkeys(block.dataset for block in grid.blocks):
-            of_data = [group for group in groups if group.cell.block.dataset == name]
-            works.append(_Work(self, grid, name, of_data))
-        return works
+        return [
+            GridWork(self, grid, name, [g for g in groups if g.cell.block.dataset == name])
+            for name in dict.fromkeys(block.dataset for block in grid.blocks)
+        ]
 
 
-class _Work:
+class GridWork:
     """What is done and what is missing of a grid on one data set."""
 
     def __init__(self, planner: Planner, grid: Grid, dataset: str, groups: Sequence[Group]) -> None:
         self.results, self.estimates, self.store = planner.results, planner.estimates, planner.store
         self.grid, self.dataset, self.groups = grid, dataset, groups
         facts = self.results.facts(dataset)
-        self.facts = facts[0] if facts else assumed(dataset)
+        self.facts = facts[0] if facts else unknown_facts(dataset)
         # A result of any pool of shadow models counts. Whether the recipe of the pool is that of
         # the targets is counted apart.
-        self.lines: dict[Cell, Result | None] = {}
+        self.results_by_cell: dict[Cell, Result | None] = {}
         for group in groups:
             for cell in group.cells:
-                self.lines[cell] = group.lines.get(cell) or self.lines.get(cell)
-        missing = [cell for cell, line in self.lines.items() if line is None or line.failed]
-        self.tasks = [self._task(cell) for cell in missing]
-        self.parts: list[_Part] = []
+                known = group.results.get(cell) or self.results_by_cell.get(cell)
+                self.results_by_cell[cell] = known
+        self.missing = [
+            self._missing_cell(cell)
+            for cell, result in self.results_by_cell.items()
+            if result is None or result.failed
+        ]
+        self.resumable: list[Resumable] = []
         block = next(block for block in grid.blocks if block.dataset == dataset)
         place = grid.rank, [one.dataset for one in grid.blocks].index(dataset)
         if block.trials:
             # After the most important runs, with the other methods.
-            self.parts.append(self._search(block, (1, 0, *place)))
-        if grid.lira:
-            self.parts.append(self._pool(grid.lira, (0, 0, *place)))
-        self.status = [self._runs(), *(part.status for part in self.parts)]
+            self.resumable.append(self._search(block, (1, 0, *place)))
+        if grid.attack and grid.attack.needs_pool:
+            self.resumable.append(self._pool(grid.attack, (0, 0, *place)))
+        self.status = [self._runs(), *(part.status for part in self.resumable)]
 
-    def _task(self, cell: Cell) -> _Task:
+    def _missing_cell(self, cell: Cell) -> MissingCell:
         target = experiment(self.grid, cell, self.facts)
         original = original_of(self.grid, cell, self.facts)
         # The code of a user's model is not imported for an estimate.
         is_stored = Key("originals", original.id) in self.store
-        return _Task(
-            result_id(target, self.grid.measurement_settings),
+        return MissingCell(
+            result_id(target, self.grid.measurement),
             self.grid,
             cell,
             self.estimates.seconds(target, cell.block.scenario),
@@ -214,22 +218,22 @@ class _Work:
 
     def _runs(self) -> Status:
         """Count the cells."""
-        failed = sum(self.lines[task.cell] is not None for task in self.tasks)
-        originals = {task.original.id: task.original_seconds for task in self.tasks}
-        costs = [*(task.seconds for task in self.tasks), *originals.values()]
+        failed = sum(self.results_by_cell[one.cell] is not None for one in self.missing)
+        originals = {one.original.id: one.original_seconds for one in self.missing}
+        costs = [*(one.seconds for one in self.missing), *originals.values()]
         known = [seconds for seconds in costs if seconds is not None]
         return Status(
             self.grid.name,
             self.dataset,
             "runs",
-            len(self.lines) - len(self.tasks),
-            len(self.tasks) - failed,
+            len(self.results_by_cell) - len(self.missing),
+            len(self.missing) - failed,
             failed,
-            None if self.tasks and not any(known) else sum(known) / 60,
-            sum(task.seconds is None for task in self.tasks),
+            None if self.missing and not any(known) else sum(known) / 60,
+            sum(one.seconds is None for one in self.missing),
         )
 
-    def _search(self, block: Block, priority: tuple[int, ...]) -> _Part:
+    def _search(self, block: Block, priority: tuple[int, ...]) -> Resumable:
         """Count the trials: every method gets the same number of them on each data set."""
         first_cells = {
             group.cell.method: group.cell
@@ -259,7 +263,7 @@ class _Work:
         status = Status(self.grid.name, self.dataset, "search", *counts, minutes, unmeasured)
         words = ["python", "benchmarks/tune_rivals.py", "--data", self.dataset]
         words += ["--budget", str(block.trials), "--only", *measured_methods]
-        return _Part(status, priority, words, missing - unmeasured, "trials")
+        return Resumable(status, priority, words, missing - unmeasured, "trials")
 
     def _trial_seconds(self, key: tuple[str, str, str], cell: Cell) -> float | None:
         """Return the seconds of a trial: as measured, or those of a run on each case of a trial."""
@@ -269,14 +273,14 @@ class _Work:
         run = self.estimates.seconds(experiment(self.grid, cell, self.facts), cell.block.scenario)
         return None if run is None else TRIAL_CASES * run
 
-    def _pool(self, attack: Attack, priority: tuple[int, ...]) -> _Part:
+    def _pool(self, attack: Attack, priority: tuple[int, ...]) -> Resumable:
         """Count the targets that were compared with shadow models of their own recipe."""
-        lines = [line for group in self.groups for line in group.results.values()]
-        done = sum(not recipe_differences(line) for line in lines)
-        missing = max(0, len(self.lines) - done)
+        results = [result for group in self.groups for result in group.done.values()]
+        done = sum(not recipe_differences(result) for result in results)
+        missing = max(0, len(self.results_by_cell) - done)
         minutes: float | None = 0.0
         if missing:
-            original = original_of(self.grid, next(iter(self.lines)), self.facts)
+            original = original_of(self.grid, next(iter(self.results_by_cell)), self.facts)
             training = self.estimates.seconds(original)
             # A shadow model is trained on half of the data.
             minutes = None if training is None else attack.shadows * training / 2 / 60
@@ -284,7 +288,7 @@ class _Work:
         status = Status(self.grid.name, self.dataset, "matched pool", *counts, minutes)
         words = ["duck", "pool", "--data", self.dataset, "--model", self.grid.blocks[0].model]
         words += ["--models", str(attack.shadows), "--out", f"pools/{self.dataset}"]
-        return _Part(status, priority, words, attack.shadows, "models")
+        return Resumable(status, priority, words, attack.shadows, "models")
 
 
 def _steps(
@@ -310,10 +314,10 @@ def _steps(
 
 def _only(grid: Grid, chosen: Iterable[Cell]) -> dict[str, list[str]]:
     """Return the keys of --only in which the chosen cells are fewer than those of the grid."""
-    some, every = list(chosen), cells(grid, {})
+    wanted, every = list(chosen), cells(grid, {})
     only = {}
-    for key in some[0].keys:
-        values = list(dict.fromkeys(cell.keys[key][0] for cell in some))
+    for key in wanted[0].keys:
+        values = list(dict.fromkeys(cell.keys[key][0] for cell in wanted))
         is_narrower = set(values) != {cell.keys[key][0] for cell in every}
         if is_narrower and (key, values) != ("removed", ["0"]):
             only[key] = values
@@ -334,7 +338,7 @@ def render_status(rows: Sequence[Status], form: Format, device: str | None = Non
     if not any(row.missing for row in rows):
         below = "Nothing is missing."
     elif total:
-        below = f"Together about {total:,.0f} minutes on {device}, from measured runs."
+        below = f"Estimated total: {total:,.0f} minutes on {device}, from measured runs."
         if unmeasured:
             below += f" For {unmeasured:,} cells or trials no similar one was measured."
     if form == "markdown":

@@ -90,10 +90,5 @@ def measure_bias_removal(
         scores["shap"] = float(values.mean())
         shap_values = [round(value, 6) for value in values.tolist()]
     return Values(
-        scores=scores,
-        unseen=shares.n,
-        bias=asdict(request),
-        shap_values=shap_values,
-        seconds=seconds,
-        notes=list(notes),
+        scores=scores, unseen=shares.n, shap_values=shap_values, seconds=seconds, notes=list(notes)
     )

@@ -1,49 +1,22 @@
 """Tables of results: mean and spread, the number of the paper, the gap to retrained models."""
 
 import json
-import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from duck.bench.columns import COLUMNS, Column, measures, spread
+from duck.bench.columns import COLUMNS, measures, spread
 from duck.bench.grids import Bias, Block, Case, Cell, Grid, Only, built_in
 from duck.bench.groups import Group, ResultsByCase, RowKey, find_groups, recipe_differences
 from duck.bench.notes import left_out, never_run, run_notes, shadow_notes, unresolved_rates
 from duck.bench.results import Result, Results
+from duck.bench.table_rows import Table, TableRow, Trials, median
+from duck.files import package_text
 from duck.methods.base import METHODS
-from duck.metrics import TOO_MUCH_LOST
 
-ORACLE = "retrained"
+RETRAINED = "retrained"
 PAPER = {"class": "cr", "samples": "hr"}
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """The rows of a grid with notes."""
-
-    rows: list[Row]
-    """One for each data set, scenario, method and preset, also for those that were never run."""
-    visible_rows: list[Row]
-    """The rows that are printed. A preset that was never run has a row only if its method has no
-    other one; a note names the rest."""
-    notes: list[str]
-    """Failures, results that are left out, and facts about the numbers."""
-    measurement: str | None = None
-    """Name of the attack or study, or `time`."""
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        return COLUMNS[self.measurement]
-
-    @property
-    def several_pools(self) -> bool:
-        """Whether LiRA's results compared with different shadow models."""
-        return len({row["shadows"]["pool"] for row in self.rows if row.get("shadows")}) > 1
 
 
 def make_table(grid: Grid, results: Results, only: Only) -> Table:
@@ -54,31 +27,28 @@ def make_table(grid: Grid, results: Results, only: Only) -> Table:
     """
     if not grid.views:
         return _table(grid, results, only, grid.measurement_name)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for name in grid.views:
         visible = _table(built_in()[name], results, only, "time").visible_rows
-        rows += [row for row in visible if row["method"] != "original"]
+        rows += [row for row in visible if row.group.cell.method != "original"]
     return Table(rows, rows, [], "time")
 
 
 def _table(grid: Grid, results: Results, only: Only, measurement: str | None) -> Table:
     every = find_groups(grid, results)
     groups = _chosen(grid, every, only)
-    rows = _rows(groups, every, measurement)
-    budgets = {(block.dataset, block.scenario): block.trials for block in grid.blocks}
-    if any(budgets.values()) and measurement != "time":
-        for row in rows.values():
-            row["trials"] = _trials(row, budgets[row["dataset"], row["scenario"]], results)
+    rows = _rows(groups, every, measurement, results)
+    has_search = measurement != "time" and any(block.trials for block in grid.blocks)
     visible_keys = _visible_keys(groups, every)
-    visible = [group for group in groups if group.key in visible_keys]
+    visible_rows = [rows[group.key] for group in groups if group.key in visible_keys]
     notes = [
         *shadow_notes(rows.values()),
-        *(note for group in visible for note in run_notes(group, rows[group.key])),
+        *(note for row in visible_rows for note in run_notes(row)),
         *never_run(group for group in groups if group.key not in visible_keys),
-        *unresolved_rates(line for group in groups for line in group.results.values()),
-        *left_out([group.narrow(only) for group in every], every, results, measurement),
+        *unresolved_rates(result for group in groups for result in group.done.values()),
+        *left_out([group.narrow(only) for group in every], every, results, grid),
     ]
-    return Table(list(rows.values()), [rows[group.key] for group in visible], notes, measurement)
+    return Table(list(rows.values()), visible_rows, notes, measurement, has_search)
 
 
 def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
@@ -88,7 +58,7 @@ def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
     """
     groups = [part for part in (group.narrow(only) for group in every) if part.cells]
     pools = list(dict.fromkeys(group.pool for group in groups))
-    used = [pool for pool in pools if any(group.lines for group in groups if group.pool == pool)]
+    used = [pool for pool in pools if any(group.results for group in groups if group.pool == pool)]
     labels: list[str] = []
     for method in grid.methods:
         variants = [variant.name for variant in grid.variants if variant.method == method]
@@ -104,128 +74,93 @@ def _chosen(grid: Grid, every: Sequence[Group], only: Only) -> list[Group]:
 
 def _visible_keys(groups: Sequence[Group], every: Sequence[Group]) -> set[RowKey]:
     """Return the rows that are printed: presets that ran, else the first preset of a method."""
-    ran = {group.key for group in every if group.lines}
+    ran = {group.key for group in every if group.results}
     first_presets = {group.key[:-1]: group.key for group in reversed(groups)}
     visible = {group.key for group in groups if group.key in ran}
     with_row = {key[:-1] for key in visible}
     return visible | {key for method, key in first_presets.items() if method not in with_row}
 
 
-def _trials(row: Row, budget: int, results: Results) -> Row | None:
-    """Count the settings of a method that were tried on holdout data, and those planned."""
-    if row["method"] not in METHODS or not fields(METHODS[row["method"]]):  # type: ignore[arg-type]
+def _trials(cell: Cell, results: Results) -> Trials | None:
+    """Count the trials of a method; None if it has no settings."""
+    if cell.method not in METHODS or not fields(METHODS[cell.method]):  # type: ignore[arg-type]
         return None
-    done = results.trials[row["dataset"], row["scenario"], row["method"]]
-    return {"done": done, "of": budget}
+    block = cell.block
+    done = results.trials[block.dataset, block.scenario, cell.method]
+    return Trials(done, block.trials)
 
 
 def _rows(
-    groups: Sequence[Group], every: Sequence[Group], measurement: str | None
-) -> dict[RowKey, Row]:
-    oracles = {group.place: group.results for group in every if group.cell.method == ORACLE}
-    lines = [line for group in every for line in group.lines.values()]
+    groups: Sequence[Group], every: Sequence[Group], measurement: str | None, results: Results
+) -> dict[RowKey, TableRow]:
+    retrained = {group.place: group.done for group in every if group.cell.method == RETRAINED}
+    attacked = [one for group in every for one in group.results.values() if one.shadows]
     rows = {}
     for group in groups:
-        row = _row(group, oracles.get(group.place, {}), measurement)
-        if measurement == "lira":
-            row["shadows"] = _shadows(group.pool, lines)
+        row = _row(group, retrained.get(group.place, {}), measurement, results)
+        same_pool = (one for one in attacked if one.attack and one.attack.pool == group.pool)
+        compared = next(same_pool, None)
+        if compared is not None:
+            differs = recipe_differences(compared)
+            row = replace(row, shadows=compared.shadows, differs=differs)
         rows[group.key] = row
     return rows
 
 
-def _shadows(pool: str, lines: Iterable[Result]) -> Row | None:
-    """Return the facts about a pool of shadow models; None if there are no results."""
-    for line in lines:
-        if line.shadows is not None and line.attack is not None and line.attack["pool"] == pool:
-            return {**line.shadows, "pool": pool, "differs": recipe_differences(line)}
-    return {"pool": pool} if pool else None
-
-
-def _row(group: Group, oracle: ResultsByCase, measurement: str | None) -> Row:
-    cell, found = group.cell, group.results
-    block = cell.block
+def _row(
+    group: Group, retrained: ResultsByCase, measurement: str | None, results: Results
+) -> TableRow:
+    block = group.cell.block
     values, reference = (
-        {case: _values(line, oracle, block, measurement) for case, line in lines.items()}
-        for lines in (found, oracle)
+        {case: _values(one, retrained, block, measurement) for case, one in found.items()}
+        for found in (group.done, retrained)
     )
-    paper = _paper(cell, measurement)
-    row: Row = {
-        "dataset": block.dataset,
-        "scenario": block.scenario,
-        "model": block.model,
-        "recipe": block.recipe_preset,
-        "removed": cell.removed or None,
-        "fraction": block.fraction if block.scenario == "samples" else None,
-        "method": cell.method,
-        "variant": cell.variant,
-        "preset": cell.preset,
-        "n": len(found),
-        "of": len(group.cells),
+    paper = _paper(group.cell, measurement)
+    spreads = {
+        name: spread((one[name] for one in values.values()), paper.get(name))
+        for name in COLUMNS[measurement]
     }
-    for name in COLUMNS[measurement]:
-        row[name] = {**spread(one[name] for one in values.values()), "paper": paper.get(name)}
-    if measurement == "svm":
-        row["chance"] = spread(line.scores["chance"] for line in found.values())["mean"]
-    row["gap_to_retrained"] = _gap(values, reference) if cell.method != ORACLE else None
-    timed = [line for line in found.values() if line.alone]
-    if measurement != "time":
-        row["seconds"] = _median(line.seconds for line in timed)
-    row["prepare_seconds"] = _median(line.prepare_seconds for line in timed)
-    errors = [line.error for line in group.lines.values() if line.error is not None]
-    notes: list[str] = []
-    if cell.method != "original":
-        for line in found.values():
-            notes += map(_without_numbers, line.notes)
-    return {**row, "errors": dict(Counter(errors)), "notes": dict(Counter(notes))}
+    gaps = _gaps(values, reference) if group.cell.method != RETRAINED else None
+    return TableRow(group, spreads, gaps, _trials(group.cell, results))
 
 
 def _values(
-    line: Result, oracle: ResultsByCase, block: Block, measurement: str | None
+    result: Result, retrained: ResultsByCase, block: Block, measurement: str | None
 ) -> dict[str, float | None]:
-    """Return the values of the columns; `oracle` are the results of Retrained."""
+    """Return the values of the columns; `retrained` are the results of Retrained."""
     if measurement != "time":
         columns = measures(block.scenario, measurement)
-        return {name: line.scores[score] for name, score in columns.items()}
+        return {name: result.scores[score] for name, score in columns.items()}
     # The first retraining of a process may hold seconds of compilation: the median does not.
-    timed = [one for one in oracle.values() if one.alone and one.device == line.device]
-    retrained = _median(one.seconds for one in timed)
-    seconds = line.seconds if line.alone else None
-    ratio = retrained / seconds if retrained and seconds else None
-    kept = line.scores[measures(block.scenario, None)["kept"]]
-    return {"seconds": seconds, "speedup": ratio, "aus": line.scores["aus"], "kept": kept}
+    timed = [one for one in retrained.values() if one.alone and one.device == result.device]
+    slow = median(one.seconds for one in timed)
+    seconds = result.seconds if result.alone else None
+    ratio = slow / seconds if slow and seconds else None
+    kept = result.scores[measures(block.scenario, None)["kept"]]
+    return {"seconds": seconds, "speedup": ratio, "aus": result.scores["aus"], "kept": kept}
 
 
 Values = Mapping[Case, Mapping[str, float | None]]
 
 
-def _gap(found: Values, oracle: Values) -> dict[str, float | int | None] | None:
+def _gaps(found: Values, retrained: Values) -> dict[str, float | None] | None:
     """Return our values minus those of retrained models: means over the cases that both have."""
-    both = [case for case in found if case in oracle]
+    both = [case for case in found if case in retrained]
     if not both:
         return None
-    gaps: dict[str, float | int | None] = {}
+    gaps: dict[str, float | None] = {}
     for name in found[both[0]]:
-        pairs = [(found[case][name], oracle[case][name]) for case in both]
+        pairs = [(found[case][name], retrained[case][name]) for case in both]
         gaps[name] = spread(
             ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None
-        )["mean"]
+        ).mean
     return {**gaps, "n": len(both)}
 
 
-def _median(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return statistics.median(known) if known else None
-
-
-def _without_numbers(note: str) -> str:
-    """Return a note without the numbers of its run, so that equal notes can be counted."""
-    return f"{TOO_MUCH_LOST}." if note.startswith(TOO_MUCH_LOST) else note
-
-
 @cache
-def _numbers() -> dict[str, list[Row]]:
-    text = files("duck.bench").joinpath("paper_numbers.json").read_text(encoding="utf-8")
-    numbers: dict[str, list[Row]] = json.loads(text)
+def _numbers() -> dict[str, list[dict[str, Any]]]:
+    numbers: dict[str, list[dict[str, Any]]]
+    numbers = json.loads(package_text("duck.bench", "paper_numbers.json"))
     return numbers
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -47,8 +47,11 @@ def main(argv: list[str]) -> int:
     tests = density_tests(analyses)
     if args.json:
         plain = [analysis.to_dict() for analysis in analyses]
-        both = {"runs": plain, "tests": [test.to_dict() for test in tests]}
-        emit(plain[0] if len(plain) == 1 else both)
+        tested = [
+            {"split": test.split, "compared": test.compared, **asdict(test.result)}
+            for test in tests
+        ]
+        emit(plain[0] if len(plain) == 1 else {"runs": plain, "tests": tested})
         return DONE
     for folder, analysis in zip(args.runs, analyses, strict=True):
         _print_run(folder, analysis)

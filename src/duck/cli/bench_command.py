@@ -184,12 +184,12 @@ def _print_counts(args: BenchFlags, run: GridRun) -> None:
 
 def _ending(state: JobProgress[Result]) -> str:
     """Return the error of a run that ended, or its most important score and its time."""
-    line = state.result
-    if line is None:
+    result = state.result
+    if result is None:
         return ""
-    if line.failed:
-        return f"failed: {line.error}"
-    score, column = next(iter(COLUMNS[line.measurement_name].items()))
-    if line.method is None:
+    if result.failed:
+        return f"failed: {result.error}"
+    score, column = next(iter(COLUMNS[result.measurement_name].items()))
+    if result.method is None:
         score, column = "test", Column("test accuracy")
-    return f"{column.title} {column.format(line.scores.get(score))} in {line.seconds:.2f} s"
+    return f"{column.title} {column.format(result.scores.get(score))} in {result.seconds:.2f} s"

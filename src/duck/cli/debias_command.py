@@ -47,16 +47,16 @@ def _print_record(record: RemovalRecord) -> None:
     true, wrong, side = record.true, record.wrong, record.patch
     write(
         f"{record.data}, seed {record.seed}: {record.count} images of class {true} with a "
-        f"{side} x {side} square, called {wrong}."
+        f"{side} x {side} square, labelled {wrong}."
     )
     write(f"Unseen images of class {true} with the square, n = {record.n} [95 % interval]:")
     shap = record.shap
     rows = []
-    for name, shares in record.called.items():
+    for name, shares in record.predicted.items():
         row = {
             "model": name,
-            f"called {wrong} %": _format_share(shares.wrong),
-            f"called {true} %": _format_share(shares.right),
+            f"predicted as {wrong} %": _format_share(shares.wrong),
+            f"predicted as {true} %": _format_share(shares.right),
             f"{true} without square, right %": _format_share(shares.right_without_patch),
             "test %": percent(shares.test),
         }
@@ -69,7 +69,7 @@ def _print_record(record: RemovalRecord) -> None:
     before = percent(record.forget["biased"])
     after = percent(record.forget["duck"])
     write(f"A_f against the wrong label: {before} % -> {after} %")
-    for note in record.notes or ():
+    for note in record.notes:
         write(note)
     seconds = {"training": record.train_seconds, **record.seconds}
     write(", ".join(f"{name} {value:.2f} s" for name, value in seconds.items()))

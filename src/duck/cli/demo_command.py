@@ -1,7 +1,7 @@
 """duck demo: train, forget, retrain, compare, audit and report on embedded data."""
 
 import webbrowser
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from duck import runs
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     args = parse(DemoFlags, argv, "demo")
     demo = run_demo(args.demo, CONSOLE)
     if args.json:
-        emit([asdict(run.row) for run in demo.runs])
+        emit([runs.row(run.folder, run.run) for run in demo.runs])
     else:
         _print_runs(demo, args.demo.out)
     if args.open:
@@ -40,19 +40,19 @@ def main(argv: list[str]) -> int:
 
 def _print_runs(demo: Demo, out: Path) -> None:
     print_table([_cells(run) for run in demo.runs])
-    plain = [run for run in demo.runs if run.assurance is None]
-    rows = {(run.row.scenario, run.row.method): run.row for run in plain}
+    plain = [one.run for one in demo.runs if one.assurance is None]
+    by_name = {(run.request_text, run.method_name): run for run in plain}
     notes: dict[str, None] = {}
-    for scenario in dict.fromkeys(run.row.scenario for run in demo.runs):
-        duck = rows[scenario, "duck"]
-        speedup = rows[scenario, "retrained"].seconds / duck.seconds
-        write(f"{scenario}: DUCK took 1/{speedup:.1f} of the time of retraining.")
+    for request in dict.fromkeys(run.request_text for run in plain):
+        duck = by_name[request, "duck"]
+        speedup = by_name[request, "retrained"].seconds / duck.seconds
+        write(f"{request}: DUCK took 1/{speedup:.1f} of the time of retraining.")
         notes |= dict.fromkeys(duck.notes)
     for note in notes:
         write(note)
-    for run in demo.runs:
-        if run.assurance is not None:
-            write(f"{run.row.scenario}, assured: {run.assurance}")
+    for one in demo.runs:
+        if one.assurance is not None:
+            write(f"{one.run.request_text}, assured: {one.assurance}")
     write(f"Report: {demo.report}\nModels: {out}/*/{runs.WEIGHTS}")
     say(
         f"Next: `duck show {out / 'class-assured'}` for the assured run, or the README for your "
@@ -60,10 +60,10 @@ def _print_runs(demo: Demo, out: Path) -> None:
     )
 
 
-def _cells(run: DemoRun) -> dict[str, str]:
-    row = run.row
-    method = row.method if run.assurance is None else f"assured: {row.method}"
-    names = {"forget": row.scenario, "method": method}
-    seconds = f"{row.seconds:.2f}"
-    audit = {"audit": run.tier, "verdict": run.verdict}
-    return {**names, **score_cells(row.scores), "seconds": seconds, **audit}
+def _cells(one: DemoRun) -> dict[str, str]:
+    run = one.run
+    method = run.method_name if one.assurance is None else f"assured: {run.method_name}"
+    names = {"forget": run.request_text, "method": method}
+    seconds = f"{run.seconds:.2f}"
+    audit = {"audit": one.tier, "verdict": one.verdict}
+    return {**names, **score_cells(run.scores), "seconds": seconds, **audit}

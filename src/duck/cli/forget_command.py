@@ -237,7 +237,7 @@ def _print_assured(run: "AssuredRun", as_json: bool) -> int:
     assurance = run.assurance
     if as_json:
         row = runs.row(run.forgotten.folder, run.forgotten.run)
-        emit({**asdict(row), "assurance": to_plain(assurance)})
+        emit({**row, "assurance": to_plain(assurance)})
         return _exit_code(run.forgotten.run) if assurance.passed else FAILED
     print_table(
         [
@@ -260,35 +260,33 @@ def _print_assured(run: "AssuredRun", as_json: bool) -> int:
 
 def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
     """Print a stored unlearning and return the exit code."""
-    run = forgotten.run
-    row = runs.row(forgotten.folder, run)
     if as_json:
-        emit(asdict(row))
+        emit(runs.row(forgotten.folder, forgotten.run))
     else:
-        _print_text(forgotten, row)
-    return _exit_code(run)
+        _print_text(forgotten)
+    return _exit_code(forgotten.run)
 
 
 def _exit_code(run: runs.Run) -> int:
     return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
 
 
-def _print_text(forgotten: ForgetRun, row: runs.RunRow) -> None:
+def _print_text(forgotten: ForgetRun) -> None:
     run = forgotten.run
     for note in inputs.unprinted_notes(run.notes, forgotten.findings):
         write(note)
     original = run.original or {}
     before = {"": "original", **score_cells(original), "seconds": ""}
-    after = {"": row.method, **score_cells(run.scores), "seconds": f"{run.seconds:.2f}"}
+    after = {"": run.method_name, **score_cells(run.scores), "seconds": f"{run.seconds:.2f}"}
     print_table([before, after])
     if run.samples["forget"] < SMALL and run.by_class.kind == "samples":
         for change in loss_change(original, run.scores):
             write(change)
     print_earlier_requests(run.earlier)
-    request = f"{row.scenario}{_drawn_classes(run)}"
-    samples = counted(row.forget_samples, "sample")
-    processed = f"{row.processed} of {samples} processed"
-    write(f"{row.method}, {request}: {processed}. Run: {forgotten.folder}")
+    request = f"{run.request_text}{_drawn_classes(run)}"
+    samples = counted(run.samples["forget"], "sample")
+    processed = f"{run.samples['processed']} of {samples} processed"
+    write(f"{run.method_name}, {request}: {processed}. Run: {forgotten.folder}")
     if run.status != "nothing forgotten":
         write(verdict_without_audit(run, forgotten.folder))
 

@@ -22,7 +22,7 @@ from duck.models.head import PROBE_IMAGES, find_head
 from duck.models.user_models import in_float32
 from duck.models.weights import digest_of, load_weights, request_digest
 from duck.scenarios import ForgetClasses, Request, class_from_word
-from duck.types import Data, Protocols, Recipe, Scenario
+from duck.types import Data, Drift, Protocols, Recipe, Scenario
 from duck.unlearning import surely_forgot
 
 
@@ -184,7 +184,7 @@ class OriginalOptions:
         if self._run is None or self._run.experiment.method is None or not scenario.earlier:
             return scenario
         forgot = surely_forgot(self._run.experiment.method, self._run.forgot)
-        return with_history(scenario, self._run.earlier, forgot, self._run.drift)
+        return with_history(scenario, self._run.earlier, forgot, self._run.drift or Drift())
 
     def training(self, data: Data, source: DataOptions) -> Training:
         """Return how the original was trained, as far as it is known."""

@@ -1,12 +1,11 @@
 """The methods for a request in the order of their cost, from ladder.toml, and the choice of one."""
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from duck.errors import BadInput
+from duck.files import package_toml
 from duck.methods.base import METHODS, Method, check_kind
 from duck.methods.presets import preset
 from duck.types import Recipe, Scenario
@@ -34,7 +33,7 @@ class Candidate:
 
 @cache
 def _steps() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads(files("duck.methods").joinpath("ladder.toml").read_text(encoding="utf-8"))
+    return package_toml("duck.methods", "ladder.toml")
 
 
 def ladder(scenario: Scenario, recipe: Recipe, method: str | Method = AUTO) -> list[Candidate]:

@@ -3,25 +3,24 @@
 They come from presets.toml and from files that `duck tune` writes.
 """
 
-import dataclasses
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from duck.data import SMALL_IMAGES
 from duck.errors import BadInput
-from duck.files import read_toml
+from duck.files import package_toml, read_toml
 from duck.methods.base import METHODS, Method, check_kind
-from duck.registry import suggest
+from duck.records import structure_input
 from duck.types import Recipe
 
 Preset = Literal["paper", "tuned"]
 RecipeName = Literal["standard", "paper"]
 Origin = Literal["paper", "code", "search", "hand"]
+PresetFile = dict[str, dict[str, dict[str, dict[str, dict[str, Any]]]]]
+"""The content of a file of `duck tune`: method -> data -> `tuned` -> kind -> values."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Source:
 @cache
 def presets() -> Mapping[str, Any]:
     """Return the content of presets.toml."""
-    return tomllib.loads(files("duck.methods").joinpath("presets.toml").read_text(encoding="utf-8"))
+    return package_toml("duck.methods", "presets.toml")
 
 
 def preset(
@@ -79,9 +78,16 @@ def preset(
     settings: dict[str, Any] = {}
     for part in _parts(method, data, kind, samples, name):
         settings |= part
-    if more is not None:
-        settings |= _read_settings(more, method, data, kind)
-    return cls(**{key: _tuple(value) for key, value in settings.items() if key != "source"})
+    settings.pop("source", None)
+    if more is None:
+        return structure_input(settings, cls)
+    if not has_settings(more, method, data, kind):
+        raise missing_settings(more, method, data, kind)
+    settings |= _tables(more)[method, data, kind]
+    try:
+        return structure_input(settings, cls)
+    except BadInput as error:
+        raise BadInput(f"{more}: {error}") from error
 
 
 def sources(
@@ -109,48 +115,32 @@ def _parts(
 
 def has_settings(file: Path, method: str, data: str, kind: str) -> bool:
     """Return whether a file of `duck tune` has values for this method, data set and kind."""
-    return bool(_tables(file).get((method, data, "tuned", kind)))
+    return (method, data, kind) in _tables(file)
 
 
 def missing_settings(file: Path, method: str, data: str, kind: str) -> BadInput:
     """Return the error about a file without values for this method, data set and kind."""
-    names = [f"[{'.'.join(key)}]" if key else "values outside of tables" for key in _tables(file)]
-    content = ", ".join(names) or "no values at all"
+    names = [f"[{one}.{data}.tuned.{kind}]" for one, data, kind in _tables(file)]
     return BadInput(
         f"{file} has no table [{method}.{data}.tuned.{kind}], which this run needs. "
-        f"It has {content}."
+        f"It has {', '.join(names) or 'no such table'}."
     )
 
 
-def _read_settings(file: Path, method: str, data: str, kind: str) -> dict[str, Any]:
-    if not has_settings(file, method, data, kind):
-        raise missing_settings(file, method, data, kind)
-    settings = _tables(file)[method, data, "tuned", kind]
-    known = [field.name for field in dataclasses.fields(METHODS[method])]  # type: ignore[arg-type]
-    problems = [
-        f"{method} has no setting {name!r}. {suggest(name, known)}"
-        for name in settings
-        if name not in known
-    ]
-    if problems:
-        raise BadInput(f"{file}: {' '.join(problems)}")
-    return settings
-
-
-def _tables(file: Path) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Return the tables of a file that contain values, by their path."""
-    return dict(_leaves((), read_toml(file)))
-
-
-def _leaves(
-    path: tuple[str, ...], table: dict[str, Any]
-) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    values = {name: value for name, value in table.items() if not isinstance(value, dict)}
-    if values:
-        yield path, values
-    for name, value in table.items():
-        if isinstance(value, dict) and name != "source":
-            yield from _leaves((*path, name), value)
+def _tables(file: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Return the values in a file of `duck tune`, by method, data set and kind."""
+    try:
+        content = structure_input(read_toml(file), PresetFile)
+    except BadInput as error:
+        raise BadInput(
+            f"{file}: {error} Settings are in tables [METHOD.DATA.tuned.KIND]."
+        ) from error
+    tables = {}
+    for method, by_data in content.items():
+        for data, names in by_data.items():
+            for kind, settings in names.get("tuned", {}).items():
+                tables[method, data, kind] = settings
+    return tables
 
 
 def default_recipe(
@@ -177,13 +167,7 @@ def default_recipe(
             **presets()["recipe-of-model"].get(model, {}),
             **recipes.get("of-model", {}).get(model, {}),
         }
-    settings = {"augment": augment, **recipes[name], **changes}
-    return Recipe(**{key: _tuple(value) for key, value in settings.items()})
-
-
-def _tuple(value: Any) -> Any:
-    """Return a list as a tuple, so that dataclasses can be hashed."""
-    return tuple(value) if isinstance(value, list) else value
+    return structure_input({"augment": augment, **recipes[name], **changes}, Recipe)
 
 
 def _size(data: str, samples: int | None) -> str:

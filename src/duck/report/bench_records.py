@@ -1,13 +1,10 @@
 """Results of a bench as the page shows them: unlearnings, ROC curves, densities of classes."""
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import get_args
+from typing import cast, get_args
 
-from duck.bench.results import BenchCurve
 from duck.bench.results import Result as BenchResult
-from duck.experiment import Experiment
 from duck.methods.presets import Preset, preset
-from duck.records import structure
 from duck.report.results import Result
 from duck.scenarios import ForgetFraction, ForgetRandomClasses, describe
 
@@ -47,27 +44,26 @@ def current_results(results: Sequence[Result]) -> list[Result]:
 
 
 def _result_of(record: BenchResult, name_pool: bool) -> Result:
-    experiment = record.experiment
     pool = _pool_of(record)
     pool_note = f" with pool {pool[:8]}" if name_pool and pool else ""
-    request = experiment.request
+    request = record.experiment.request
     assert request is not None
     is_random = isinstance(request, ForgetRandomClasses | ForgetFraction)
     seed = f", seed {record.case}" if is_random else ""
     return Result(
         name=f"{record.dataset}, {describe(request)}{seed}",
-        experiment=experiment,
+        experiment=record.experiment,
         kind=str(record.scenario),
         scores=record.scores,
         original=record.original or {},
         samples={"forget": record.forget_samples or 0},
         seconds=record.seconds,
-        preset=_preset_label(record, experiment),
+        preset=_preset_label(record),
         variant=record.variant,
         is_timed=record.alone,
         # Attacks with different pools are different attacks.
         attack=f"{record.measurement_name}{pool_note}",
-        roc=structure(record.roc, BenchCurve) if record.attack and record.roc else None,
+        roc=record.roc if record.attack else None,
         densities=record.density if record.study else None,
         forgotten_classes=record.forgotten or (),
     )
@@ -75,21 +71,18 @@ def _result_of(record: BenchResult, name_pool: bool) -> Result:
 
 def _pool_of(record: BenchResult) -> str:
     """Return the digest of the shadow models that an attack compared with, if it has any."""
-    return str((record.attack or {}).get("pool") or "")
+    return record.attack.pool if record.attack else ""
 
 
-def _preset_label(record: BenchResult, experiment: Experiment) -> str:
+def _preset_label(record: BenchResult) -> str:
     """Return the name of the preset, and whether it had other settings than now.
 
     A user's own grid can have other settings, and so can a result from before a tuning.
     """
-    if record.preset not in get_args(Preset):
-        # The original and the retrained model have a recipe instead of a preset.
-        return str(record.preset)
-    name: Preset = "tuned" if record.preset == "tuned" else "paper"
-    current = preset(
-        str(record.method), record.dataset, str(record.scenario), record.train_samples, name
-    )
-    # A variant differs from the preset by definition, and its name says so.
-    is_current = current == experiment.method or record.variant
-    return name if is_current else f"{name}{OTHER_SETTINGS}"
+    name = str(record.preset)
+    # Original and Retrained have a recipe instead. A variant differs by definition.
+    if name not in get_args(Preset) or record.variant:
+        return name
+    facts = record.dataset, str(record.scenario), record.train_samples
+    current = preset(str(record.method), *facts, cast(Preset, name))
+    return name if current == record.experiment.method else f"{name}{OTHER_SETTINGS}"

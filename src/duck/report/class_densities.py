@@ -8,13 +8,13 @@ import numpy as np
 from duck.analysis.feature_space import mean_densities
 from duck.analysis.paired import PairedTest, paired_test
 from duck.report.groups import group_labels
-from duck.report.looks import BLUE, VERMILION
 from duck.report.plots import Axis, Panel, Plot, Points, row_panel, row_points
 from duck.report.records import StoredRun
 from duck.report.results import Result, Splits, mean_and_spread
+from duck.report.styles import BLUE, VERMILION
 
 SIDES = (("forgotten classes", VERMILION, -0.15), ("retained classes", BLUE, 0.15))
-"""What the two densities of a model are, and how they look."""
+"""What the two densities of a model are, and their colours."""
 REFERENCES = ("original", "retrained")
 
 

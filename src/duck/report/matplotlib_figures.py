@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from duck import files
 from duck.errors import MissingExtra
-from duck.report import looks, plots
+from duck.report import plots, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = {looks.INK: "#000000", looks.MUTED: "#767676", looks.PAPER: "#FFFFFF"}
+COLORS = {styles.INK: "#000000", styles.MUTED: "#767676", styles.PAPER: "#FFFFFF"}
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P"}
 STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -85,7 +85,7 @@ def _draw_panel(axes: "Axes", panel: plots.Panel) -> None:
     for mark in panel.marks:
         _draw_mark(axes, mark)
     if panel.is_image:
-        axes.spines[:].set(visible=True, color=COLORS[looks.MUTED], linewidth=0.5)
+        axes.spines[:].set(visible=True, color=COLORS[styles.MUTED], linewidth=0.5)
     _draw_axis(axes, panel.x, "x")
     _draw_axis(axes, panel.y, "y")
 
@@ -121,7 +121,7 @@ def _draw_mark(axes: "Axes", mark: plots.Mark) -> None:
         case plots.Points():
             _draw_points(axes, mark)
         case plots.Band():
-            style = {"color": _color(mark.color), "alpha": looks.BAND_OPACITY, "linewidth": 0}
+            style = {"color": _color(mark.color), "alpha": styles.BAND_OPACITY, "linewidth": 0}
             axes.fill_between(mark.x, mark.low, mark.high, label=mark.name, zorder=0, **style)
         case plots.Cells():
             _draw_cells(axes, mark)
@@ -135,7 +135,7 @@ def _draw_points(axes: "Axes", mark: plots.Points) -> None:
         x,
         y,
         s=(0.55 * mark.size) ** 2,
-        facecolors=COLORS[looks.PAPER] if mark.hollow else color,
+        facecolors=COLORS[styles.PAPER] if mark.hollow else color,
         edgecolors=color,
         marker=MARKERS[mark.symbol],
         linewidths=0.9 if mark.hollow else 0,
@@ -149,7 +149,7 @@ def _draw_points(axes: "Axes", mark: plots.Points) -> None:
 def _draw_cells(axes: "Axes", mark: plots.Cells) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    colors = looks.SIGNED_SCALE if mark.signed else looks.SHARE_SCALE
+    colors = styles.SIGNED_SCALE if mark.signed else styles.SHARE_SCALE
     scale = LinearSegmentedColormap.from_list("scale", list(map(_color, colors)))
     values = np.array(mark.values, float)
     low = -mark.full_value if mark.signed else 0

@@ -4,13 +4,13 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from duck.audits.next_step import audit_obstacle
 from duck.experiment import to_dict
+from duck.files import package_text
 from duck.printable import counted
 from duck.report import commands, formats, plots_bias, plots_run, plots_runs
 from duck.report.bench_records import current_results
@@ -28,14 +28,14 @@ Row = tuple[Result, StoredRun | None]
 
 def render(contents: Contents) -> str:
     """Return the page as HTML."""
-    script = _read_resource("report.js")
+    script = package_text("duck.report", "report.js")
     plotly = get_plotlyjs().replace("\r\n", "\n")
     current = current_results(contents.results)
     rows: list[Row] = [(run.result, run) for run in contents.runs]
     rows += [(result, None) for result in contents.bench if result.is_unlearning]
     context = {
         "mark": REPORT_MARK,
-        "style": _read_resource("report.css"),
+        "style": package_text("duck.report", "report.css"),
         "script": script,
         "plotly": plotly,
         # Only these scripts may run.
@@ -91,10 +91,6 @@ def _environment() -> Environment:
         to_plotly=to_plotly,
     )
     return environment
-
-
-def _read_resource(name: str) -> str:
-    return files("duck.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _script_hash(script: str) -> str:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from duck.report import looks, plots
+from duck.report import plots, styles
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ def _line(mark: plots.Line) -> Json:
 
 
 def _points(mark: plots.Points) -> Json:
-    fill, edge = (looks.PAPER, mark.color) if mark.hollow else (mark.color, looks.PAPER)
+    fill, edge = (styles.PAPER, mark.color) if mark.hollow else (mark.color, styles.PAPER)
     style: Json = {"color": fill, "symbol": mark.symbol, "size": mark.size}
     # An edge separates points that overlap. Small points would be all edge.
     if mark.size > 5 or mark.hollow:
@@ -87,8 +87,8 @@ def _points(mark: plots.Points) -> Json:
         if bars:
             below, above = map(_finite, bars)
             lengths = {"array": above, "arrayminus": below, "symmetric": False}
-            look = {"color": mark.color, "thickness": 1.5, "width": 3}
-            trace[f"error_{axis}"] = {"type": "data", **lengths, **look}
+            bar = {"color": mark.color, "thickness": 1.5, "width": 3}
+            trace[f"error_{axis}"] = {"type": "data", **lengths, **bar}
     if not mark.texts:
         return trace | {"hoverinfo": "skip"}
     texts = [escape_html(text) for text in mark.texts]
@@ -103,7 +103,7 @@ def _band(mark: plots.Band) -> Json:
         "y": _finite([*mark.low, *reversed(mark.high)]),
         "fill": "toself",
         "fillcolor": mark.color,
-        "opacity": looks.BAND_OPACITY,
+        "opacity": styles.BAND_OPACITY,
         "line": {"width": 0},
         "hoverinfo": "skip",
     }
@@ -117,7 +117,7 @@ def _cells(mark: plots.Cells) -> Json:
         "showscale": False,
         "xgap": gap,
         "ygap": gap,
-        "colorscale": _scale(looks.SIGNED_SCALE if mark.signed else looks.SHARE_SCALE),
+        "colorscale": _scale(styles.SIGNED_SCALE if mark.signed else styles.SHARE_SCALE),
         "zmin": -mark.full_value if mark.signed else 0,
         "zmax": mark.full_value,
     }

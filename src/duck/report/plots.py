@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Any
 
-from duck.report.looks import Symbol
+from duck.report.styles import Symbol
 from duck.types import Estimate
 
 Numbers = Sequence[float | None]
@@ -153,16 +153,16 @@ class Plot:
 
         A hollow symbol ends in `-open`.
         """
-        looks: dict[str, tuple[str, str]] = {}
+        styles: dict[str, tuple[str, str]] = {}
         for mark in chain.from_iterable(panel.marks for panel in self.panels):
             if isinstance(mark, NamedMark) and mark.name:
-                looks.setdefault(mark.name, (mark.color, mark.legend_symbol))
-        return looks
+                styles.setdefault(mark.name, (mark.color, mark.legend_symbol))
+        return styles
 
 
-def row_points(name: str, values: Values, shift: float, *look: Any, **style: Any) -> Points:
+def row_points(name: str, values: Values, shift: float, *style: Any, **options: Any) -> Points:
     """Return a point for each row of a panel, a little above or below the middle of the row."""
-    return Points(name, values, [row + shift for row in range(len(values))], *look, **style)
+    return Points(name, values, [row + shift for row in range(len(values))], *style, **options)
 
 
 def row_panel(

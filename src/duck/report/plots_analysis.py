@@ -8,7 +8,6 @@ import numpy as np
 
 from duck.analysis.study import PointCloud
 from duck.report.class_table import MAX_PLOT_CLASSES
-from duck.report.looks import INK, MODELS, PALETTE, SYMBOLS
 from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_SHAP_IMAGES
 from duck.report.plots import (
     Axis,
@@ -23,6 +22,7 @@ from duck.report.plots import (
 )
 from duck.report.records import StoredRun
 from duck.report.results import shorten_name
+from duck.report.styles import INK, MODELS, PALETTE, SYMBOLS
 
 MAX_DISTINCT_CLASSES = 14
 """Classes that colour and symbol can distinguish."""
@@ -125,8 +125,8 @@ def plot_density(stored: StoredRun) -> Plot | None:
         for model, by_split in densities.items():
             values = [by_split.get(split, {}).get(label) for label in visible]
             if any(value is not None for value in values):
-                look = MODELS[model]
-                marks.append(row_points(model, values, MODEL_SHIFTS[model], *look, texts=[model]))
+                style = MODELS[model]
+                marks.append(row_points(model, values, MODEL_SHIFTS[model], *style, texts=[model]))
         panels.append(row_panel(split, marks, Axis("log density (natural logarithm)"), names))
     caption = (
         "How close together the samples of a class lie in the model's feature space. Samples that "

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from duck.audits.verdict import RocCurve
-from duck.report.looks import GREEN, INK, MODELS, choose_looks
 from duck.report.page_budget import FULL_DETAIL_POINTS, MAX_CURVE_POINTS
 from duck.report.plots import Axis, Band, Line, Mark, Panel, Plot, round_digits
 from duck.report.records import StoredRun
 from duck.report.results import Result
 from duck.report.series import Series, results_of, split_by
+from duck.report.styles import GREEN, INK, MODELS, choose_styles
 
 LOWEST_RATE = 1e-3
 ALL_RATES = Axis("false-positive rate", -0.02, 1.02), Axis("true-positive rate", -0.02, 1.02)
@@ -66,10 +66,10 @@ def plot_all_attacks(runs: Sequence[StoredRun]) -> Plot | None:
     audited = sorted((run for run in runs if run.roc), key=lambda run: run.result.label)
     if len(audited) < 2:
         return None
-    looks = choose_looks(run.result.label for run in audited)
+    styles = choose_styles(run.result.label for run in audited)
     lines: dict[str, list[Mark]] = {}
     for run in audited:
-        color, symbol = looks[run.result.label]
+        color, symbol = styles[run.result.label]
         for attack, curves in run.roc.items():
             marks = lines.setdefault(attack, [CHANCE])
             if "unlearned" in curves:
@@ -123,7 +123,7 @@ def _mean_curve(name: str, results: Sequence[Result], color: str, dashed: bool) 
     """Return the mean curve and, of several, a band of one standard deviation to each side."""
     curves = [result.roc for result in results if result.roc]
     # Fewer non-members cannot show a lower false-positive rate.
-    lowest = max(1 / curve.others if curve.others else 0 for curve in curves)
+    lowest = max(1 / curve.others for curve in curves)
     grid = np.logspace(np.log10(max(lowest, LOWEST_RATE)), 0, ROC_POINTS)
     rates = np.array([np.interp(grid, curve.fpr, curve.tpr) for curve in curves])
     mean = rates.mean(0)

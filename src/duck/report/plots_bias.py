@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from duck.report.class_table import MAX_PLOT_CLASSES
 from duck.report.formats import format_interval, format_signed
-from duck.report.looks import INK, MODELS, MUTED
 from duck.report.page_budget import MAX_SHAP_IMAGES
 from duck.report.plots import (
     Axis,
@@ -20,9 +19,10 @@ from duck.report.plots import (
 from duck.report.plots_analysis import block_size, map_panels
 from duck.report.records import BIAS_MODELS, SHARES, StoredRemoval
 from duck.report.results import shorten_name
+from duck.report.styles import INK, MODELS, MUTED
 from duck.types import Estimate
 
-LOOKS = dict(zip(BIAS_MODELS, MODELS.values(), strict=True))
+STYLES = dict(zip(BIAS_MODELS, MODELS.values(), strict=True))
 """The colours are those of the original, the unlearned and the retrained model."""
 SHIFTS = dict(zip(BIAS_MODELS, (-0.22, 0.0, 0.22), strict=True))
 """The three points of a row are next to each other."""
@@ -71,7 +71,7 @@ def _share_points(model: str, removals: Sequence[StoredRemoval], part: str) -> P
         for removal, share in zip(removals, shares, strict=True)
     ]
     values = [percent(share) for share in shares]
-    return row_points(label, values, SHIFTS[model], *LOOKS[model], size=7, texts=texts)
+    return row_points(label, values, SHIFTS[model], *STYLES[model], size=7, texts=texts)
 
 
 def plot_square(removal: StoredRemoval) -> Plot | None:
@@ -86,7 +86,7 @@ def plot_square(removal: StoredRemoval) -> Plot | None:
         means.append(f"{label} {format_signed(mean)}")
         value = Estimate(mean, mean - spread, mean + spread)
         texts = [f"{label}: {format_signed(mean)} ± {spread:.4f}"]
-        marks.append(row_points("", [value], place, *LOOKS[model], texts=texts))
+        marks.append(row_points("", [value], place, *STYLES[model], texts=texts))
     x = Axis("SHAP value (probability per pixel)")
     panel = row_panel("", marks, x, list(BIAS_MODELS.values()), ROW_HEIGHT)
     pixels = removal.record.patch**2

@@ -5,16 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from duck.report.formats import format_number
-from duck.report.looks import INK, MUTED
 from duck.report.plots import Axis, Line, Mark, Panel, Plot, Points
-from duck.report.series import (
-    HOLLOW_NOTE,
-    Series,
-    by_scenario,
-    preset_legend,
-    results_of,
-    select,
-)
+from duck.report.series import HOLLOW_NOTE, Series, by_scenario, preset_legend, results_of, select
+from duck.report.styles import INK, MUTED
 
 NEAR_IDEAL = 0.1
 """Good methods lose less accuracy than this and have a smaller Δ."""

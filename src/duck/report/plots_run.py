@@ -12,7 +12,6 @@ from duck.report.class_table import (
     confusion_matrices,
 )
 from duck.report.formats import format_percent
-from duck.report.looks import BLUE, GREEN, MODELS, MUTED, VERMILION
 from duck.report.page_budget import PageBudget
 from duck.report.plots import (
     Axis,
@@ -30,6 +29,7 @@ from duck.report.plots_analysis import plot_density, plot_features, plot_shap
 from duck.report.plots_attacks import plot_run_attacks
 from duck.report.records import StoredRun
 from duck.report.results import shorten_name
+from duck.report.styles import BLUE, GREEN, MODELS, MUTED, VERMILION
 
 CURVES = {
     "forget": ("forgotten samples", VERMILION),

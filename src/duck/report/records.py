@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -122,11 +121,10 @@ class StoredRun:
     def shap_images(self) -> list[ShapImage]:
         """The images whose SHAP maps the page may show: those that were not forgotten.
 
-        A map shows the outline of its image. Older files do not say which images were forgotten:
-        their maps are withheld too.
+        A map shows the outline of its image.
         """
         images = [] if self.analysis.shap is None else self.analysis.shap.images
-        return [image for image in images if image.forgotten is False]
+        return [image for image in images if not image.forgotten]
 
     @property
     def withheld_shap_images(self) -> int:
@@ -150,7 +148,7 @@ class StoredRemoval:
 
     def share(self, model: str, part: str) -> Estimate:
         """Return the share of unseen images with this prediction, with its stored interval."""
-        stored: bias.MeasuredShare = getattr(self.record.called[model], part)
+        stored: bias.MeasuredShare = getattr(self.record.predicted[model], part)
         return Estimate(stored.share, *stored.interval)
 
 
@@ -278,12 +276,10 @@ def _read_run(folder: Path, name: str, anchor: str) -> StoredRun:
         for tier in verdict.TIERS
     ]
     analyse = shlex.join(["duck", "analyse", str(folder)])
-    # A record without by_class has a page, too.
-    kind = run.by_class.kind or ("class" if run.samples.get("forget_test") else "samples")
     result = Result(
         name=name,
         experiment=run.experiment,
-        kind=kind,
+        kind=str(run.by_class.kind),
         scores=run.scores,
         original=run.original or {},
         samples=run.samples,
@@ -306,7 +302,6 @@ def _read_removal(folder: Path, name: str, anchor: str) -> StoredRemoval:
     path = folder / bias.RESULT
     try:
         record = read_record(path, bias.RemovalRecord)
-        _check_models(record)
     except InvalidRecord as error:
         message = f"{path} is no bias removal: {error}. Create it again with `duck debias`."
         raise BadInput(message) from error
@@ -317,18 +312,6 @@ def _read_removal(folder: Path, name: str, anchor: str) -> StoredRemoval:
         advice = "Delete it, or create it again with `duck debias`."
         problem = ReadProblem(folder, path.name, f"{path} cannot be used: {error}. {advice}")
         return StoredRemoval(name, record, {}, anchor, [problem])
-
-
-def _check_models(record: bias.RemovalRecord) -> None:
-    """Raise an error if a measurement of a model is missing."""
-    needed = {"called": tuple(BIAS_MODELS), "forget": ("biased", "duck")}
-    needed["seconds"] = ("duck", "corrected")
-    if record.shap is not None:
-        needed |= dict.fromkeys(("shap.mean", "shap.std"), tuple(BIAS_MODELS))
-    for table, models in needed.items():
-        for model in models:
-            if model not in attrgetter(table)(record):
-                raise InvalidRecord(f"{table}.{model} is missing")
 
 
 def _read_maps(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -14,13 +14,7 @@ from duck.methods.base import METHODS
 from duck.metrics import aus
 from duck.printable import counted
 from duck.report.groups import Group, group_of
-from duck.scenarios import (
-    ForgetClasses,
-    ForgetFraction,
-    ForgetRandomClasses,
-    Request,
-    describe,
-)
+from duck.scenarios import ForgetClasses, ForgetFraction, ForgetRandomClasses, Request, describe
 from duck.types import Estimate
 
 MAX_LIST_LETTERS = 48

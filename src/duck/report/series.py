@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from duck.report.looks import MUTED, Symbol, choose_looks
 from duck.report.plots import Mark, Points, Values
 from duck.report.results import Result, mean_and_spread
+from duck.report.styles import MUTED, Symbol, choose_styles
 from duck.types import Estimate
 
 T = TypeVar("T", bound=Hashable)
@@ -15,7 +15,7 @@ HOLLOW_NOTE = " Hollow symbols: the preset paper of a method that also has a tun
 
 
 class Series(NamedTuple):
-    """The results of one method and preset, and how they look."""
+    """The results of one method and preset, and their style."""
 
     label: str
     color: str
@@ -25,22 +25,22 @@ class Series(NamedTuple):
     results: list[Result]
 
     def points(self, x: Values, y: Values, texts: Sequence[str], size: float = 9) -> Points:
-        """Return points in the look of the series."""
-        look = self.color, self.symbol, size, texts, self.is_paper
-        return Points(self.label, x, y, *look)
+        """Return points in the style of the series."""
+        style = self.color, self.symbol, size, texts, self.is_paper
+        return Points(self.label, x, y, *style)
 
 
 def make_series(results: Sequence[Result]) -> list[Series]:
     """Group results by method and preset, the preset `paper` last."""
     found = []
-    for label, look in choose_looks(result.label for result in results).items():
+    for label, style in choose_styles(result.label for result in results).items():
         same_method = [result for result in results if result.label == label]
         presets = sorted({result.preset for result in same_method}, reverse=True)
         is_tuned = any(preset.startswith("tuned") for preset in presets)
         for preset in presets:
             same_preset = [result for result in same_method if result.preset == preset]
             is_paper = is_tuned and preset.startswith("paper")
-            found.append(Series(label, *look, is_paper, same_preset))
+            found.append(Series(label, *style, is_paper, same_preset))
     return found
 
 

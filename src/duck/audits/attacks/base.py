@@ -1,7 +1,7 @@
 """The registry of attacks, and the classes that every attack derives from."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -15,6 +15,10 @@ from duck.pools.reader import Pool
 from duck.registry import Registry
 from duck.types import Ids
 
+LOW_AUC = (
+    "An AUC far below 0.5 is no success: an attacker who reverses the order finds the forgotten "
+    "samples just as well."
+)
 Needs = Literal["outputs", "retrained models", "pool"]
 
 
@@ -35,10 +39,22 @@ class Attack:
     """Whether it can decide the verdict. Other attacks are reported only."""
     columns: ClassVar[tuple[str, ...]] = ()
     """The scores that a table of `duck bench` shows. Empty: grids cannot run this attack."""
+    further_scores: ClassVar[tuple[str, ...]] = ()
+    """Scores that a result of `duck bench` has besides those of the columns."""
+    ratios: ClassVar[Mapping[str, str]] = {}
+    """For tables, by kind of request: how many members there are for each unseen sample."""
+    remark: ClassVar[str] = ""
+    """A sentence below its tables."""
     settings: ClassVar[tuple[str, ...]] = ()
-    """The settings of a grid that its result depends on, besides its name."""
+    """The settings of a grid that its result depends on, besides its name: `splits`, or `shadows`
+    and `pool` if it compares with a pool of shadow models."""
     order: ClassVar[int] = 1000
     """Position among the rows of its tier; equal numbers are ordered by registration."""
+
+    @classmethod
+    def needs_shadows(cls) -> bool:
+        """Return whether a grid compares with a pool of shadow models."""
+        return "pool" in cls.settings
 
 
 ATTACKS: Registry[type[Attack]] = Registry("attack", group="duck.attacks")
@@ -94,6 +110,7 @@ class ThresholdAttack(OutputsAttack):
     """An attack that gives each sample one number, computed from the outputs on it alone."""
 
     columns = ("tpr_1", "tpr_0.1", "auc")
+    remark = LOW_AUC
 
     @staticmethod
     @abstractmethod

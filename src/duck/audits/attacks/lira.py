@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 
-from duck.audits.attacks.base import ATTACKS, PoolAttack, RetrainedAttack
+from duck.audits.attacks.base import ATTACKS, LOW_AUC, PoolAttack, RetrainedAttack
 from duck.audits.outputs import ModelOutputs, temperature_of
 from duck.audits.scores import Array, Flags, Floats, Margins, Outputs, Scored, margins
 from duck.errors import BadInput
@@ -35,6 +35,7 @@ class LiraAttack(PoolAttack):
     )
     paper = "Carlini 2022, arXiv:2112.03570"
     columns: ClassVar[tuple[str, ...]] = ("tpr_1", "tpr_0.1", "auc", "f1")
+    remark = LOW_AUC
     settings: ClassVar[tuple[str, ...]] = ("shadows", "pool")
     decisive = True
     order = 20

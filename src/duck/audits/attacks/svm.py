@@ -4,8 +4,9 @@ One classifier is trained against one model.
 """
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -48,6 +49,9 @@ class SvmAttack(OutputsAttack):
     # The SVM was fitted to separate the two: only success is evidence.
     alternative = "greater"
     columns = ("f1",)
+    further_scores = ("chance",)
+    ratios: ClassVar[Mapping[str, str]] = {"class": "3:1, chance 75", "samples": "1:1, chance 50"}
+    remark = "F1 is micro-averaged, as in the paper, and equals the accuracy."
     settings = ("splits",)
     order = 70
 

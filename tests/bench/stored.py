@@ -1,16 +1,20 @@
-"""The smallest grid that runs everything, and lines of results made by hand."""
+"""The smallest grid that runs everything, and results made by hand."""
 
+import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from duck.bench import Results
 from duck.bench.estimates import Estimates
+from duck.bench.formats import render
 from duck.bench.grids import Block, Cell, Facts, Grid, cells, experiment
 from duck.bench.results import Result
 from duck.bench.runner import Job
+from duck.bench.table_rows import Table
 from duck.data import load
-from duck.experiment import from_dict, to_dict
+from duck.experiment import to_dict
 from duck.records import structure
 from duck.types import Data
 
@@ -26,6 +30,13 @@ FEW = Grid(
     name="toy/few",
 )
 FACTS = Facts("cifar10", "f" * 32, 50_000, "crop-flip")
+MACHINE: dict[str, Any] = {
+    "device": "here",
+    "torch": "2.13.0",
+    "date": "2026-11-15",
+    "device_gib": None,
+    "host_gib": None,
+}
 
 
 @cache
@@ -69,7 +80,7 @@ def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> dict
         **keys,
         "train_samples": facts.samples,
         "wall_seconds": 1.0,
-        "device": "here",
+        **MACHINE,
         "experiment": to_dict(made),
     }
     return {**common, **values} if "error" in values else {**common, **found, **values}
@@ -77,7 +88,7 @@ def line_of(grid: Grid, cell: Cell, facts: Facts = FACTS, **values: Any) -> dict
 
 def to_result(line: dict[str, Any]) -> Result:
     """Return the result of a line, whatever scores it has."""
-    return structure({**line, "experiment": from_dict(line["experiment"])}, Result)
+    return structure(line, Result)
 
 
 def append(results: Results, grid: str, line: dict[str, Any]) -> None:
@@ -87,4 +98,15 @@ def append(results: Results, grid: str, line: dict[str, Any]) -> None:
 
 def expected(job: Job, results: Results, device: str = "here") -> float | None:
     """Return the expected seconds of a job."""
-    return Estimates(results, device).seconds(job.experiment, job.scenario, job.settings)
+    return Estimates(results, device).seconds(job.experiment, job.scenario, job.measurement)
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """Return the rows of a table as its JSON has them."""
+    rows: list[dict[str, Any]] = json.loads(render(table, "json"))
+    return rows
+
+
+def visible_rows_of(table: Table) -> list[dict[str, Any]]:
+    """Return the rows that are printed, likewise."""
+    return rows_of(replace(table, rows=table.visible_rows))

@@ -22,28 +22,28 @@ BAND_OPACITY = 0.18
 
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross"]
 SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross")
-Look = tuple[str, Symbol]
+Style = tuple[str, Symbol]
 """Colour and symbol."""
-MODELS: dict[str, Look] = {
+MODELS: dict[str, Style] = {
     "original": (MUTED, "circle"),
     "unlearned": (BLUE, "square"),
     "retrained": (ORANGE, "diamond"),
 }
-FIXED_LOOKS: dict[str, Look] = {
+FIXED_STYLES: dict[str, Style] = {
     "original": (MUTED, "circle"),
     "retrained": (INK, "diamond"),
     "duck": (BLUE, "circle"),
 }
-"""Methods with the same look in every plot."""
+"""Methods with the same style in every plot."""
 
 
-def choose_looks(methods: Iterable[str]) -> dict[str, Look]:
-    """Return a look for each method. The first 30 without a fixed look all look different."""
+def choose_styles(methods: Iterable[str]) -> dict[str, Style]:
+    """Return a style for each method. The first 30 without a fixed style all differ."""
     names = sorted(set(methods))
-    others = [name for name in names if name not in FIXED_LOOKS]
+    others = [name for name in names if name not in FIXED_STYLES]
     colors = PALETTE[1:]
-    looks = dict(FIXED_LOOKS)
+    styles = dict(FIXED_STYLES)
     for place, name in enumerate(others):
         symbol = SYMBOLS[place // len(colors) % len(SYMBOLS)]
-        looks[name] = colors[place % len(colors)], symbol
-    return {name: looks[name] for name in names}
+        styles[name] = colors[place % len(colors)], symbol
+    return {name: styles[name] for name in names}
