@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from duck.audits import measurements
 from duck.audits.attacks.base import ThresholdAttack, model_attacks
-from duck.audits.attacks.threshold import EntropyAttack, losses
+from duck.audits.attacks.entropy import EntropyAttack
+from duck.audits.attacks.loss import losses
 from duck.audits.controls import mask_forgotten
 from duck.audits.measurements import (
     classifier_auc,

@@ -7,7 +7,9 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from duck.audits.attacks.base import OutputsAttack, model_attacks
-from duck.audits.attacks.threshold import EntropyAttack, LossAttack, RunnerUpAttack
+from duck.audits.attacks.entropy import EntropyAttack
+from duck.audits.attacks.loss import LossAttack
+from duck.audits.attacks.runner_up import RunnerUpAttack
 from duck.audits.controls import mask_forgotten
 from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, match_unseen
 from duck.audits.quick import (

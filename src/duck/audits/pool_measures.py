@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from scipy.special import expit
 
-from duck.audits.attacks.lira import column_moments
+from duck.audits.attacks.gaussians import column_moments
 from duck.audits.scores import Array, Flags, Floats, Margins, Scored
 from duck.audits.statistics import SampleEstimate, mean_interval, roc, upper_rate
 from duck.errors import BadInput

@@ -16,7 +16,7 @@ from duck.audits.attacks.base import (
     ThresholdAttack,
     model_attacks,
 )
-from duck.audits.attacks.threshold import losses
+from duck.audits.attacks.loss import losses
 from duck.audits.judge import Judge, MeasurementCache
 from duck.audits.measurements import accuracies, aus_measures, class_accuracies, membership
 from duck.audits.outputs import ModelOutputs, Setting, match_unseen

@@ -13,7 +13,8 @@ import torch
 
 from duck.audits.attacks import ATTACKS
 from duck.audits.attacks.base import ThresholdAttack
-from duck.audits.attacks.lira import MIN_MODELS, offline_lira
+from duck.audits.attacks.gaussians import MIN_MODELS
+from duck.audits.attacks.lira import offline_lira
 from duck.audits.attacks.svm import SvmAttack, svm_attack
 from duck.audits.scores import Margins, Outputs, Scored, margins
 from duck.audits.statistics import RATES, least_others, roc

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.attacks.lira import PRIOR, RetrainedLiraAttack, offline_lira, online_lira
-from duck.audits.attacks.threshold import LossAttack
+from duck.audits.attacks.gaussians import PRIOR
+from duck.audits.attacks.lira import offline_lira
+from duck.audits.attacks.lira_online import online_lira
+from duck.audits.attacks.lira_retrained import RetrainedLiraAttack
+from duck.audits.attacks.loss import LossAttack
 from duck.audits.outputs import temperature_of
 from duck.audits.scores import Margins, Scored, margins
 from duck.audits.statistics import roc

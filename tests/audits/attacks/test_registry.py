@@ -104,7 +104,7 @@ def test_grids_run_the_attacks_that_have_columns() -> None:
 
 
 def test_a_package_adds_an_attack_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = "duck.audits.attacks.threshold:LossAttack"
+    place = "duck.audits.attacks.loss:LossAttack"
     point = EntryPoint("outside", place, "duck.attacks")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point])
     attacks: Registry[type[Attack]] = Registry("attack", group="duck.attacks")

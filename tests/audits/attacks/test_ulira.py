@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from duck.audits.attacks.lira import PRIOR, fit
+from duck.audits.attacks.gaussians import PRIOR, fit
 from duck.audits.attacks.ulira import (
     add_fit_error,
     against_not_requested,

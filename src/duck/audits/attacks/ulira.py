@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from duck.audits.attacks.base import ATTACKS, Attack
-from duck.audits.attacks.lira import MIN_MODELS, Fit, fit
+from duck.audits.attacks.gaussians import MIN_MODELS, Fit, fit
 from duck.audits.scores import Flags, Margins, Places, Scored
 from duck.audits.statistics import NORMAL_QUANTILE, SampleEstimate, rank_auc, roc
 from duck.errors import BadInput
