@@ -33,8 +33,9 @@ from duck.display import Display
 from duck.earlier_requests import EarlierScores, with_history
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, digest_of, fingerprint
+from duck.methods.automatic import AUTO, configure
 from duck.methods.base import METHODS, Method
-from duck.methods.ladder import AUTO, configure, ladder
+from duck.methods.by_cost import methods_by_cost
 from duck.methods.presets import default_recipe
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
@@ -335,7 +336,7 @@ def _assure(
     return assure_methods(
         original,
         scenario,
-        ladder(scenario, recipe, method),
+        methods_by_cost(scenario, recipe, method),
         lambda candidate: run(candidate.method),
         options,
         lambda part: Retraining(part, original.model, new_model, recipe),

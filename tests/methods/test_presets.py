@@ -1,6 +1,7 @@
 """Presets by the size of the data, and what a file of `duck tune` may say."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
@@ -102,15 +103,30 @@ def test_the_sources_of_tuned_are_those_of_paper_and_its_own() -> None:
     assert "best of" in str(tuned[-1])
 
 
+def has_milestones(method: str) -> bool:
+    return any(field.name == "milestones" for field in fields(METHODS[method]))  # type: ignore[arg-type]
+
+
+def test_a_search_varies_no_schedule() -> None:
+    scheduled = {method for method in spaces() if has_milestones(method)}
+    assert scheduled >= {"finetune", "scrub", "erm-ktp"}
+    for method in scheduled:
+        assert spaces()[method]["milestones"].fixed == [], method
+
+
 def test_a_schedule_of_the_paper_does_not_stay_in_a_searched_preset() -> None:
     """Milestones that belong to the paper's epochs would cut the rate of a searched one."""
+    searched = 0
     for method, data, name, kind, settings in every_preset():
-        searched = any(
-            presets()["sources"][source]["from"] == "search" for source in settings["source"]
-        )
-        fixed = {key for key, values in spaces()[method].items() if values.fixed is not None}
-        if name == "tuned" and searched and "milestones" in fixed:
-            assert preset(method, data, kind).milestones == (), (method, data, kind)  # type: ignore[attr-defined]
+        origins = [presets()["sources"][source] for source in settings["source"]]
+        if name == "tuned" and has_milestones(method):
+            if not any(origin["from"] == "search" for origin in origins):
+                continue
+            searched += 1
+            samples = {"small": 1_000, "any": 60_000}.get(data)
+            found = preset(method, "mine" if samples else data, kind, samples)
+            assert found.milestones == (), (method, data, kind)  # type: ignore[attr-defined]
+    assert searched > 5
 
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny-imagenet"])

@@ -24,8 +24,8 @@ from duck.commands.options import DataOptions, OriginalOptions
 from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods import METHODS, Duck
+from duck.methods.automatic import AUTO
 from duck.methods.base import Method
-from duck.methods.ladder import AUTO
 from duck.methods.presets import Preset, has_settings, preset
 from duck.metrics import SMALL, loss_change
 from duck.printable import counted
