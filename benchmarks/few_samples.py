@@ -3,6 +3,7 @@
     python benchmarks/few_samples.py --data noisy-digits
     python benchmarks/few_samples.py --data digits
     python benchmarks/few_samples.py --data noisy-digits --unknown-recipe
+    python benchmarks/few_samples.py --data noisy-digits --without-retain --methods neg-grad amun
     python benchmarks/few_samples.py --data cifar10 --model resnet18 --weights original.safetensors
     python benchmarks/few_samples.py --table benchmarks/results/few-samples.jsonl
 
@@ -19,7 +20,8 @@ known      Share of the samples with a lower rank: the model still knows them.
 of these   Of the samples that the original knew, the share that is still known.
 
 With --unknown-recipe originals are trained with Adam, and methods take the default recipe for the
-data, as they do if a model was trained elsewhere.
+data, as they do if a model was trained elsewhere. With --without-retain the training samples are
+the forget samples alone.
 """
 
 import argparse
@@ -139,12 +141,15 @@ class Requests:
         """Forget `count` random samples by one method and measure the unlearned model."""
         original = self.originals[seed % len(self.originals)]
         scenario = self.scenario(count, seed)
+        if self.args.without_retain:
+            alone = replace(self.data, train=self.data.train.take(scenario.forget))
+            scenario = ForgetSamples(alone.train.ids.tolist())(alone, seed)
         method = parse_variant(variant, self.data.name, "samples", len(self.data.train))
         notes: list[str] = []
         task = scenario.task(new_model=self.new_model, recipe=self.default)
         task = replace(task, note=notes.append, unmet=notes.append)
         unlearned, seconds = timed(self.data.train.device, lambda: method(original, task))
-        forget = self.data.train.take(scenario.forget)
+        forget = scenario.data.train.take(scenario.forget)
         before = self.measure(original, forget)
         return {
             "samples": count,
@@ -174,7 +179,9 @@ def run(args: argparse.Namespace) -> None:
         rows = torch.randperm(len(data.train), generator=seeded(0, "fewer"))[: args.train_samples]
         data = replace(data, train=data.train.take(rows))
     requests = Requests(args, data)
-    label = f"{args.label or args.data}{', unknown recipe' if args.unknown_recipe else ''}"
+    label = args.label or args.data
+    label += ", unknown recipe" if args.unknown_recipe else ""
+    label += ", no retain samples" if args.without_retain else ""
     for seed in range(args.requests):
         names = {
             f"{label}, {method}, {count} samples, request {seed}": (method, count)
@@ -319,6 +326,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="of the original; default: its recipe's")
     parser.add_argument("--batch-size", type=int, help="of the original; default: its recipe's")
     parser.add_argument("--unknown-recipe", action="store_true", help="see above")
+    parser.add_argument("--without-retain", action="store_true", help="see above")
     parser.add_argument("--label", help="name of the data in the table; default: --data")
     parser.add_argument("--methods", nargs="+", default=METHODS, help="as in leakage.py")
     parser.add_argument("--requests", type=int, default=21, help="of each size")

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 import torch
 from result_files import create_parser, read
 from torch import nn
@@ -247,9 +248,11 @@ def format_score(trial: Trial) -> str:
 
 def print_presets(path: Path) -> None:
     """Print the best of each search as a preset: its changes to the preset `paper`."""
+    tables: dict[str, Row] = {}
     for data, kind, method, trials in searches(path):
         settings = changes(preset(method, data, kind, name="paper"), best(trials))
-        print(f"[{method}.{data}.tuned]\n{kind} = {json.dumps(settings)}")
+        tables.setdefault(method, {}).setdefault(data, {"tuned": {}})["tuned"][kind] = settings
+    print(tomli_w.dumps(tables))
 
 
 def parse() -> argparse.Namespace:

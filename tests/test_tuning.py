@@ -146,6 +146,8 @@ def test_the_best_is_at_an_edge_until_a_trial_has_looked_beyond() -> None:
     start = settings_in(spaces()["scrub"], METHODS["scrub"]())
     longest = Trial(0, {**start, "epochs": 10, "forget_epochs": 5}, 1.0, 1.0, 0.0, 1.0)
     assert at_edge("scrub", [longest]) == ["epochs, forget_epochs"]
+    shortest = replace(longest, settings={**start, "epochs": 1, "forget_epochs": 1})
+    assert at_edge("scrub", [shortest]) == []  # fewer epochs make no sense
     longer = replace(longest, settings={**start, "epochs": 10, "forget_epochs": 8}, score=0.9)
     assert at_edge("scrub", [longest, longer]) == []
 

@@ -95,6 +95,11 @@ class Values:
         above = self.high < self.max and scale(value) >= high - margin
         return below, above
 
+    def is_limit(self, value: Any) -> bool:
+        """Return whether a range cannot be widened beyond the value."""
+        limits = (self.grid[0], self.grid[-1]) if self.grid else (self.min, self.max)
+        return value in limits
+
     def widened(self, value: Any) -> "Values":
         """Return a range with the value inside, not at an edge that can be moved."""
         below, above = self.edges(value)

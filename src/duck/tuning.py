@@ -227,8 +227,8 @@ def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     settings = best(trials).settings
     keys = []
     for key, values in covering(space_of(method), trials[0].settings).items():
-        if values.is_range:
-            value = value_of(settings, key)
+        value = value_of(settings, key)
+        if values.is_range and not values.is_limit(value):
             tried = [value_of(trial.settings, key) for trial in trials]
             below, above = values.edges(value)
             is_lowest = below and min(tried) == value

@@ -29,8 +29,11 @@ def choose_method(scenario: Scenario, recipe: Recipe | None) -> tuple[Method, st
     if not len(scenario.retain):
         name, why = _choose_retain_free(scenario)
     elif recipe is None:
-        name = "duck"
-        why = "the original's recipe, which warm-restart repeats, is not known"
+        name = "finetune"
+        why = (
+            "the original's recipe, which warm-restart repeats, is not known, and of the methods "
+            "that do not depend on it this one leaks least"
+        )
     else:
         name = "warm-restart"
         why = "it leaks least among the methods that take a fraction of the time of retraining"
