@@ -43,10 +43,15 @@ REFERENCES = 5
 
 
 def candidates(method: str, kind: str) -> Iterator[Row]:
-    """Iterate over the settings of preset_candidates.toml."""
+    """Iterate over the settings of preset_candidates.toml, each once."""
     text = Path(__file__).with_name("preset_candidates.toml").read_text(encoding="utf-8")
+    seen: list[Row] = []
     for table in tomllib.loads(text)[method].get(kind, []):
-        yield from (dict(zip(table, row, strict=True)) for row in product(*table.values()))
+        for values in product(*table.values()):
+            settings = dict(zip(table, values, strict=True))
+            if settings not in seen:
+                seen.append(settings)
+                yield settings
 
 
 @cache

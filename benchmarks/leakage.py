@@ -3,15 +3,17 @@
     python benchmarks/leakage.py --kind samples
     python benchmarks/leakage.py --kind class
     python benchmarks/leakage.py --kind hard
+    python benchmarks/leakage.py --kind listed --list ids.txt
     python benchmarks/leakage.py --kind samples --size 10 --requests 8
     python benchmarks/leakage.py --data cifar10 --model resnet18 --epochs 40 --root data
     python benchmarks/leakage.py --variants warm-restart:epochs=6,peak=2,shrink=0 duck@paper
     python benchmarks/leakage.py --table benchmarks/results/leakage.jsonl
 
-Each original is trained on the rest and on half of the candidates: a random fifth of the data, or
-one class. It then unlearns that half (`samples`, `class`), those of it that are among the quarter
-of the candidates with the highest loss in retrained models (`hard`), or several requests of --size
-samples, each from its own weights. Retrained models never saw a candidate.
+Each original is trained on the rest and on half of the candidates: a random fifth of the data, one
+class, or the ids in a file (`listed`), such as the indices of a public benchmark. It then unlearns
+that half (`samples`, `class`, `listed`), those of it that are among the quarter of the candidates
+with the highest loss in retrained models (`hard`), or several requests of --size samples, each from
+its own weights. Retrained models never saw a candidate.
 
 leak       An attacker compares, sample by sample, unlearned models that forgot it with unlearned
            models that never saw it: AUC and TPR at 1 % FPR of U-LiRA among unlearned models. It
@@ -43,7 +45,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,12 +61,13 @@ from duck.audits.memory import MAX_MARGIN
 from duck.audits.scores import Margins, softmax
 from duck.audits.statistics import least_others, roc
 from duck.errors import BadInput
-from duck.experiment import to_dict
+from duck.experiment import digest_of, to_dict
 from duck.methods.base import METHODS, Method
 from duck.methods.presets import default_recipe, preset
 from duck.registry import suggest
 from duck.runtime import pick_device, seeded
 from duck.tuning import with_settings
+from duck.types import Data
 
 # The most important first, because the time may not be enough for all.
 VARIANTS = (
@@ -107,7 +110,7 @@ LEAST_HARD = 10
 """With fewer hard samples some original might have seen none of them."""
 LEAST_MODELS = 12
 """The attack leaves models out and still needs five on each side."""
-Kind = Literal["samples", "class", "hard"]
+Kind = Literal["samples", "class", "hard", "listed"]
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
@@ -118,7 +121,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--model", default="convnet")
     parser.add_argument("--epochs", type=int, help="of the originals; default: the recipe's")
-    parser.add_argument("--kind", choices=["samples", "class", "hard"], default="samples")
+    parser.add_argument("--kind", choices=get_args(Kind), default="samples")
+    parser.add_argument("--list", type=Path, help="for --kind listed: a file with one id a line")
     parser.add_argument("--class-index", type=int, default=3, help="for --kind class")
     parser.add_argument("--size", type=int, help="samples that a model forgets; default: see above")
     parser.add_argument("--requests", type=int, default=10, help="of this size, at most")
@@ -202,6 +206,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise BadInput("--shared-originals is for --kind class.")
     if args.kind == "class" and args.size:
         raise BadInput("--size is for single samples: a class is forgotten as a whole.")
+    if (args.kind == "listed") != (args.list is not None):
+        raise BadInput("--kind listed needs --list FILE, which is for no other kind.")
     if args.kind == "hard" and args.size and args.size < LEAST_HARD:
         raise BadInput(f"--size must be at least {LEAST_HARD} for hard samples, got {args.size}.")
 
@@ -213,8 +219,21 @@ def make_pool(args: argparse.Namespace, device: torch.device) -> Pool:
     recipe = replace(recipe, compile=is_compiled, epochs=args.epochs or recipe.epochs)
     removed_class = args.class_index if args.kind == "class" else None
     store = ArtifactStore(args.work)
-    how = (args.shared_originals, args.stored_on)
+    listed = () if args.list is None else read_ids(args.list, data)
+    how = (args.shared_originals, args.stored_on, listed)
     return Pool(data, args.model, recipe, removed_class, args.seed, device, store, *how)
+
+
+def read_ids(file: Path, data: Data) -> tuple[str, ...]:
+    """Return the ids in a file, of which each names a training sample."""
+    ids = tuple(file.read_text(encoding="utf-8").split())
+    known = set(data.train.ids.tolist())
+    unknown = [name for name in ids if name not in known]
+    if len(set(ids)) < len(ids) or unknown or len(ids) < 2:
+        raise BadInput(
+            f"{file} must name two or more training samples, each once. Unknown: {unknown[:3]}."
+        )
+    return ids
 
 
 def parse_numbers(text: str) -> range:
@@ -299,6 +318,7 @@ class Study:
         parts = [self.pool.data.name, self.pool.model]
         parts += [f"{epochs} epochs"] if epochs else []
         parts += [f"{self.kind} {self.size}" if self.size else self.kind]
+        parts += [f"list {digest_of(self.pool.listed)}"] if self.pool.listed else []
         parts += ["shared originals"] if self.pool.shares_originals else []
         parts += [f"{self.models} and {self.retrained} models"]
         parts += [f"seed {self.pool.seed}"] if self.pool.seed else []

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from duck.artifacts import Artifact, ArtifactStore, Key
 from duck.audits.scores import margins
 from duck.errors import BadInput
-from duck.experiment import Training, fingerprint
+from duck.experiment import Training, digest_of, fingerprint
 from duck.methods.base import METHODS, Method
 from duck.models import build
 from duck.predict import accuracy, logits_on
@@ -118,12 +118,16 @@ class Pool:
     watched."""
     stored_on: str = ""
     """Name of the device on which the outputs in the store were made. Nothing is trained then."""
+    listed: tuple[str, ...] = ()
+    """The ids of the candidates. Empty: they are drawn."""
 
     @cached_property
     def training(self) -> Training:
         """What all models have in common."""
         recipe = replace(self.recipe, compile=False)
         prints = fingerprint(self.data)
+        if self.listed:
+            prints = digest_of((prints, self.listed))
         return Training(self.data.name, self.model, recipe, self.seed, fingerprint=prints)
 
     @property
@@ -142,6 +146,10 @@ class Pool:
     def candidates(self) -> Tensor:
         """Rows of the training data in a random order; two consecutive ones are a pair."""
         generator = seeded(self.seed, "leakage", "candidates")
+        if self.listed:
+            rows = torch.from_numpy(np.isin(self.data.train.ids, self.listed)).nonzero().flatten()
+            rows = rows[torch.randperm(len(rows), generator=generator)]
+            return rows[: len(rows) - len(rows) % 2]
         if self.halved_class is None:
             rows = torch.randperm(len(self.data.train), generator=generator)
             count = int(SHARE * len(rows))
@@ -312,7 +320,11 @@ class Pool:
         self, part: Part, number: int, recipe: Recipe | None = None
     ) -> tuple[nn.Module, float]:
         if self.stored_on:
-            raise BadInput(f"There are no stored outputs of {part} {number} on {self.stored_on}.")
+            raise BadInput(
+                f"There are no stored outputs of {part} {number} on {self.stored_on}: give "
+                "--stored-on only for models that were made on another device, and --work the "
+                "folder with their outputs."
+            )
         seed = self._seed(part, number)
         model = self.new_model(seed).to(self.device)
         examples = self.data.train.take(self._rows(part, number))

@@ -14,6 +14,7 @@ import torch
 
 from duck.artifacts import ArtifactStore, Key, default_root
 from duck.bench.outputs import Target, read_target
+from duck.errors import BadInput
 
 RESULTS = Path("benchmarks/results")
 Row = dict[str, Any]
@@ -74,8 +75,11 @@ def run_or_print(
     args = parser.parse_args()
     if args.table:
         print_results(read(args.table))
-    else:
+        return
+    try:
         run(args)
+    except BadInput as error:
+        parser.exit(2, f"{error}\n")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], texts: int) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from duck.cli import main as duck
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "docs" / name for name in ("results.md", "protocol.md")]
+PAGES = [ROOT / "docs" / name for name in ("results.md", "protocol.md", "assurance.md")]
 COMMAND = r"^    (duck bench [^\n]*|python benchmarks/\w+\.py --table [^\n]*)"
 PART = re.compile(COMMAND + r"\n\n<!-- begin -->\n(.*?)<!-- end -->$", re.MULTILINE | re.DOTALL)
 

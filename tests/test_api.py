@@ -140,7 +140,7 @@ def test_few_samples_show_their_losses_and_a_single_one_can_be_audited(
 def test_a_setting_is_changed_in_the_preset(
     model: HomeMade, digits: tuple[TensorDataset, TensorDataset]
 ) -> None:
-    usual = duck.preset("duck", "dataset", "samples", len(digits[0]))
+    usual = duck.preset("finetune", "dataset", "samples", len(digits[0]))
     assert duck.forget(model, digits[0], forget=[3, 14], test=digits[1]).method == usual
     changed: Any = replace(usual, lr=1e-4)  # type: ignore[type-var]
     result = duck.forget(model, digits[0], forget=[3, 14], test=digits[1], method=changed)

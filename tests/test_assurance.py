@@ -19,8 +19,9 @@ from duck.audits.parts import split_for_choice
 from duck.audits.verdict import Limits, Tier
 from duck.errors import BadInput, Diverged
 from duck.experiment import Training
+from duck.methods.automatic import choose_method
 from duck.methods.base import METHODS, Method
-from duck.methods.ladder import Candidate, choose_method, ladder
+from duck.methods.by_cost import Candidate
 from duck.methods.presets import default_recipe
 from duck.methods.retrained import Retrained
 from duck.models import build
@@ -400,22 +401,9 @@ def test_the_automatic_choice() -> None:
     many, few = ForgetThird()(data), duck.ForgetFraction(0.02)(data)
     assert name_of(choose_method(class_request, recipe)[0]) == "warm-restart"
     assert name_of(choose_method(many, recipe)[0]) == "warm-restart"
-    assert name_of(choose_method(few, recipe)[0]) == "duck"
-    assert name_of(choose_method(class_request, None)[0]) == "duck"
-
-
-@pytest.mark.parametrize("request_", [duck.ForgetClasses([3]), duck.ForgetFraction(0.1)])
-def test_the_ladder_rises_to_retraining(request_: Callable[[Data], Scenario]) -> None:
-    data, recipe, *_ = noisy()
-    steps = ladder(request_(data), recipe)
-    shares = [step.share for step in steps]
-    assert shares == sorted(shares)
-    assert steps[-1].name == "retrained"
-    assert all(0 < share <= 1 for share in shares)
-    short = ladder(request_(data), replace(recipe, epochs=8))
-    assert "warm-restart-long" not in [step.name for step in short]  # as long as retraining
-    named = ladder(request_(data), recipe, "scrub")
-    assert [step.name for step in named] == ["scrub", "retrained"]
+    assert name_of(choose_method(few, recipe)[0]) == "warm-restart"
+    assert name_of(choose_method(class_request, None)[0]) == "finetune"
+    assert name_of(choose_method(few, None)[0]) == "finetune"
 
 
 def one_sample() -> Scenario:

@@ -27,7 +27,7 @@ from duck.cli import exit_codes
 from duck.data import DATASETS
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, from_dict, to_dict
-from duck.methods import METHODS
+from duck.methods import METHODS, WarmRestart
 from duck.registry import Registry
 from duck.scenarios import SCENARIOS
 from duck.unlearning import unlearn
@@ -88,6 +88,7 @@ def user_names() -> dict[str, Any]:
         "train_set": as_dataset(seed=0, count=240),
         "test_set": as_dataset(seed=1, count=200),
         "ids": list(range(0, 240, 8)),
+        "new_model": toy_net,
     }
 
 
@@ -98,6 +99,7 @@ def test_the_code_of_the_first_page_forgets_and_audits(
     names = user_names()
     exec(compile(blocks(page)[0], str(page), "exec"), names)
     result = names["result"]
+    assert isinstance(result.method, WarmRestart)
     assert result.scenario.forget.tolist() == names["ids"]
     assert result.outcome.processed == len(names["ids"])
     assert "Verdict (quick tier)" in capsys.readouterr().out
@@ -107,7 +109,8 @@ def test_the_code_of_the_first_page_forgets_and_audits(
     ("page", "block"), [("README.md", 1), ("docs/assurance.md", 0)], ids=["readme", "assurance"]
 )
 def test_the_code_with_assurance_ends_with_a_model_that_passed(page: str, block: int) -> None:
-    names = {**user_names(), "new_model": toy_net, "recipe": RECIPE, "duck": duck}
+    options = {"new_model": toy_net, "recipe": RECIPE}
+    names = {**user_names(), **options, "options": options}
     exec(blocks(ROOT / page)[block], names)
     assured = names["result"].assured
     assert assured.assurance.tier == "oracle"
@@ -153,8 +156,9 @@ def test_the_commands_of_the_tutorial_end_as_it_says(
     monkeypatch.chdir(tmp_path)
     lines = "".join(blocks(DOCS / "tutorial.md", "bash")).splitlines()
     commands = [shlex.split(line)[1:] for line in lines]
-    assert [words[0] for words in commands] == ["train", "forget", "audit", "audit", "report"]
-    assert [cli.main(words) for words in commands] == [0, 0, 3, 1, 0]
+    names = ["train", "forget", "audit", "forget", "audit", "audit", "report"]
+    assert [words[0] for words in commands] == names
+    assert [cli.main(words) for words in commands] == [0, 0, 3, 0, 1, 1, 0]
     assert (tmp_path / "report.html").stat().st_size > 100_000
 
 
@@ -165,10 +169,11 @@ def test_the_python_code_of_the_tutorial_forgets_twice(
     with torch.random.fork_rng([]):
         names = run_blocks(DOCS / "tutorial.md", {})
     result, second = names["result"], names["second"]
-    # The training samples: of class 3 there are only 34 test samples.
-    assert result.outcome.original.forget > 0.95
+    assert isinstance(result.method, WarmRestart)
+    assert result.outcome.original.forget > 0.9
     assert result.scores.forget_test < 0.05
-    assert result.scores.retain_test > 0.85
+    assert result.scores.retain_test > 0.75
+    assert names["other"].scores.forget_test < 0.05
     assert names["audit"].tier == "quick"
     assert names["alone"].scores.forget_test < 0.05
     assert names["alone"].scores.retain is None

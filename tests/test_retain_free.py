@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import duck
 from duck.errors import BadInput
 from duck.methods._stopping import RankStopRule, make_stop_rule
+from duck.methods.automatic import choose_method
 from duck.methods.base import METHODS, retain_free, retained_classes
-from duck.methods.ladder import choose_method, ladder
+from duck.methods.by_cost import methods_by_cost
 from duck.predict import outcomes
 from duck.types import Data, Recipe
 from tests.toys import RECIPE, TOYS, class_scenario, samples_scenario, toy_data, trained_net
@@ -128,7 +129,7 @@ def test_auto_chooses_a_method_that_needs_none(
 def test_assurance_is_refused_before_anything_runs() -> None:
     scenario = duck.ForgetClasses([2])(class_c())
     with pytest.raises(BadInput, match="no retain samples"):
-        ladder(scenario, RECIPE)
+        methods_by_cost(scenario, RECIPE)
 
 
 def test_an_audit_is_refused() -> None:

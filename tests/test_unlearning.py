@@ -223,9 +223,15 @@ def test_the_watcher_hears_of_steps_and_epochs() -> None:
 )
 def test_a_stop_rule_that_was_never_met_is_noted(method: Method) -> None:
     scenario = class_scenario()
-    found_notes = notes(scenario, unlearn(method, trained_net(), scenario, recipe=RECIPE))
-    assert any("not met within max_epochs = 1" in note for note in found_notes)
-    assert found_notes[0] == "Nothing was forgotten: accuracy on the forget samples did not fall."
+    outcome = unlearn(method, trained_net(), scenario, recipe=RECIPE)
+    assert "not met within max_epochs = 1" in outcome.unmet[0]
+    nothing, unmet, *_ = notes(scenario, outcome)
+    assert nothing == "Nothing was forgotten: accuracy on the forget samples did not fall."
+    assert unmet == outcome.unmet[0]
+    # A model that forgot something, but less than the rule requires: this is said first.
+    for forgot in (True, None):
+        changed = replace(outcome, forgot=forgot, method_notes=("another",))
+        assert notes(scenario, changed)[0] == unmet
     enough = replace(method, max_epochs=40, lr=1e-2)  # type: ignore[type-var]
     assert notes(scenario, unlearn(enough, trained_net(), scenario, recipe=RECIPE)) == []
 

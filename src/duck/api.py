@@ -37,8 +37,9 @@ from duck.display import Display
 from duck.earlier_requests import EarlierScores, with_history
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training, digest_of, fingerprint
+from duck.methods.automatic import AUTO, configure
 from duck.methods.base import METHODS, Method
-from duck.methods.ladder import AUTO, Candidate, configure, ladder
+from duck.methods.by_cost import Candidate, methods_by_cost
 from duck.methods.presets import default_recipe
 from duck.metrics import SMALL, KeptAccuracy, Scores, loss_change
 from duck.models import build
@@ -336,7 +337,7 @@ def _assure(
             "assure= ends with retraining if no other method passes: give new_model= and recipe=, "
             "how the original was trained."
         )
-    candidates = ladder(scenario, original.recipe, method)
+    candidates = methods_by_cost(scenario, original.recipe, method)
     if options.tier == "full":
         _pool_plan(original, scenario, candidates[0].method)  # an error before anything is trained
     with TemporaryDirectory() as folder:

@@ -34,7 +34,7 @@ from duck.audits.verdict import (
 )
 from duck.display import Display
 from duck.errors import BadInput, Diverged, DuckError, OutOfMemory
-from duck.methods.ladder import Candidate
+from duck.methods.by_cost import Candidate
 from duck.pools.reader import Pool
 from duck.retraining import Retraining
 from duck.types import Original, Scenario

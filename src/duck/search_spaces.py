@@ -1,5 +1,7 @@
-"""The settings that a search varies, from methods/spaces.toml: ranges, choices and fixed values."""
+"""The settings that a search varies, from methods/spaces.toml: ranges, grids, choices and fixed
+values."""
 
+import bisect
 import json
 import math
 from collections.abc import Mapping
@@ -25,25 +27,33 @@ Settings = dict[str, Any]
 class Values:
     """The values that a search may give to a setting, or to several that are chosen together."""
 
-    low: float = -math.inf
+    low: Any = -math.inf
     """The ends of a range. Without them there are choices, or one fixed value."""
-    high: float = math.inf
+    high: Any = math.inf
     log: bool = False
     integer: bool = False
     min: float = -math.inf
     """A range is never widened beyond these limits."""
     max: float = math.inf
+    grid: tuple[Any, ...] = ()
+    """The values of a range that has no others, in order. The range is widened within the grid."""
     choices: tuple[Any, ...] = ()
     fixed: Any = None
 
     @property
     def is_range(self) -> bool:
-        return self.high < math.inf
+        return bool(self.grid) or self.high < math.inf
 
     def covering(self, value: Any) -> "Values":
         """Return a range or choices that include the value."""
         if self.choices and value not in self.choices:
             return replace(self, choices=(*self.choices, value))
+        if self.grid:
+            grid = list(self.grid)
+            if value not in grid:
+                bisect.insort(grid, value)
+            ends = sorted([self.low, self.high, value])
+            return replace(self, grid=tuple(grid), low=ends[0], high=ends[-1])
         if self.is_range and (value > 0 or not self.log):
             return replace(self, low=min(self.low, value), high=max(self.high, value))
         return self
@@ -52,7 +62,8 @@ class Values:
         """Return the value in the form that the sampler draws, moved into the range."""
         if self.choices:
             return to_json(value if value in self.choices else self.choices[0])
-        return min(max(value, self.low), self.high)
+        nearest = min(max(value, self.low), self.high)
+        return self.grid.index(nearest) if self.grid else nearest
 
     def suggest(self, suggestion: Any, key: str) -> Any:
         """Draw a value for a trial of Optuna."""
@@ -61,11 +72,19 @@ class Values:
             return json.loads(suggestion.suggest_categorical(key, list(map(to_json, self.choices))))
         if not self.is_range:
             return self.fixed
+        if self.grid:
+            low, high = self.grid.index(self.low), self.grid.index(self.high)
+            return self.grid[suggestion.suggest_int(key, low, high)]
         suggest = suggestion.suggest_int if self.integer else suggestion.suggest_float
         return suggest(key, self.low, self.high, log=self.log)
 
-    def edges(self, value: float) -> tuple[bool, bool]:
+    def edges(self, value: Any) -> tuple[bool, bool]:
         """Return whether a value is at the lower and at the upper edge, if these can be moved."""
+        if self.grid:
+            return (
+                value <= self.low and self.low > self.grid[0],
+                value >= self.high and self.high < self.grid[-1],
+            )
         if self.log and value <= 0:
             return False, False
         scale = math.log if self.log else float
@@ -75,10 +94,21 @@ class Values:
         above = self.high < self.max and scale(value) >= high - margin
         return below, above
 
-    def widened(self, value: float) -> "Values":
+    def is_limit(self, value: Any) -> bool:
+        """Return whether a range cannot be widened beyond the value."""
+        limits = (self.grid[0], self.grid[-1]) if self.grid else (self.min, self.max)
+        return value in limits
+
+    def widened(self, value: Any) -> "Values":
         """Return a range with the value inside, not at an edge that can be moved."""
         below, above = self.edges(value)
         low, high = self.low, self.high
+        if self.grid:
+            return replace(
+                self,
+                low=self.grid[self.grid.index(low) - below],
+                high=self.grid[self.grid.index(high) + above],
+            )
         step = (high - low) / 2
         lower = low / WIDENING_FACTOR if self.log else low - step
         higher = high * WIDENING_FACTOR if self.log else high + step

@@ -217,7 +217,7 @@ def widened(space: Space, trials: Sequence[Trial]) -> Space:
         return space
     settings = best(trials).settings
     return {
-        key: values.widened(settings[key]) if values.is_range else values
+        key: values.widened(value_of(settings, key)) if values.is_range else values
         for key, values in space.items()
     }
 
@@ -225,15 +225,16 @@ def widened(space: Space, trials: Sequence[Trial]) -> Space:
 def at_edge(method: str, trials: Sequence[Trial]) -> list[str]:
     """Return the settings of the best trial at the edge of their range that no trial exceeded."""
     settings = best(trials).settings
-    names = []
-    for name, values in covering(space_of(method), trials[0].settings).items():
-        if values.is_range:
-            tried = [trial.settings[name] for trial in trials]
-            below, above = values.edges(settings[name])
-            is_lowest = below and min(tried) == settings[name]
-            is_highest = above and max(tried) == settings[name]
-            names += [name] if is_lowest or is_highest else []
-    return names
+    keys = []
+    for key, values in covering(space_of(method), trials[0].settings).items():
+        value = value_of(settings, key)
+        if values.is_range and not values.is_limit(value):
+            tried = [value_of(trial.settings, key) for trial in trials]
+            below, above = values.edges(value)
+            is_lowest = below and min(tried) == value
+            is_highest = above and max(tried) == value
+            keys += [key] if is_lowest or is_highest else []
+    return keys
 
 
 def _run_part(
@@ -308,7 +309,9 @@ class _Judge:
         self.objective = objective
         self.preparations = Preparations()
         rows = torch.arange(len(task.holdout))
-        self.task = replace(task, holdout=task.holdout.take(rows[::2]))
+        # Each sample twice: the limits of stop rules depend on the number of samples. With half of
+        # them, a rule would allow twice the loss of accuracy that it allows later.
+        self.task = replace(task, holdout=task.holdout.take(rows[::2].repeat(2)))
         self.holdout = task.holdout.take(rows[1::2])
         is_retained = torch.isin(self.holdout.labels, task.retain.labels)
         self.retained = is_retained if self.kind == "class" else torch.ones_like(is_retained)

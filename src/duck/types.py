@@ -118,6 +118,8 @@ class Task:
     report: Report | None = None
     note: Callable[[str], None] = _ignore_note
     """Adds a note for readers of the result."""
+    unmet: Callable[[str], None] = _ignore_note
+    """Says why the method did not reach its goal: before all other notes of the method."""
     kind: Literal["class", "samples"] = "class"
     """As in Scenario. The labels show it, unless there are no retain samples."""
 

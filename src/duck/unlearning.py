@@ -96,6 +96,8 @@ class Outcome:
     """False: nothing was forgotten. None: the scores do not show it."""
     method_notes: tuple[str, ...] = ()
     """Notes of the method about this run."""
+    unmet: tuple[str, ...] = ()
+    """Why the method did not reach its goal, such as a stop rule that was not met."""
     earlier: tuple[EarlierScores, ...] = ()
     """Scores on the forget sets of earlier requests, oldest first."""
     drift: Drift = field(default_factory=Drift)
@@ -159,7 +161,8 @@ def unlearn(
     )
     history: list[Epoch] = []
     method_notes: list[str] = []
-    task = replace(task, prepared=prepared, note=method_notes.append)
+    unmet: list[str] = []
+    task = replace(task, prepared=prepared, note=method_notes.append, unmet=unmet.append)
     result, seconds, processed = _execute(method, model_float32, task, watch, history)
     returned = in_dtypes_of(result, given)
     unlearned = in_float32(returned)
@@ -180,6 +183,7 @@ def unlearn(
         kept_accuracy=judge_kept(scenario, original, scores, max_accuracy_loss),
         forgot=_has_forgotten(method, scenario, original, scores),
         method_notes=(*method_notes, *_drift_notes(drift, earlier, scenario)),
+        unmet=tuple(unmet),
         earlier=earlier,
         drift=drift,
     )
@@ -281,7 +285,8 @@ def _outcome_notes(scenario: Scenario, outcome: Outcome) -> Iterator[str]:
         yield "Nothing was forgotten: accuracy on the forget samples did not fall."
     elif outcome.forgot is False:
         yield "Nothing was forgotten: neither accuracy nor loss on the forget samples got worse."
-    elif outcome.forgot is None:
+    yield from outcome.unmet
+    if outcome.forgot is None:
         yield (
             "The scores do not show whether the samples were forgotten: on them the model is no "
             "worse than before, and no better than on unseen samples."

@@ -19,6 +19,7 @@ from duck.methods.erm_ktp import (
 )
 from duck.models import build
 from duck.training.batching import MixedBatches
+from duck.types import Progress
 from tests.toys import class_scenario, head_of, samples_scenario, toy_net, toy_task, trained_net
 
 SMALL = ErmKtp(
@@ -128,6 +129,27 @@ def test_the_student_has_the_masked_originals_head_without_the_forgotten_class()
     assert head.bias[2] == 0
     assert torch.equal(head.bias[[0, 1, 3]], prepared["net.head.bias"][[0, 1, 3]])
     assert head.weight.requires_grad
+
+
+def test_the_masked_original_is_trained_first_and_the_given_one_is_not_used() -> None:
+    heard: list[tuple[str, int]] = []
+
+    def report(news: Progress) -> None:
+        if news.is_epoch_end:
+            heard.append((news.phase, news.epoch))
+
+    task = toy_task(class_scenario(), report=report)
+    student = SMALL(trained_net(), task).state_dict()
+    masked = [("masked original", epoch) for epoch in (1, 2, 3)]
+    assert heard == [*masked, ("transfer", 1), ("transfer", 2)]
+    # What is prepared is not trained again, and another model gives the same student.
+    heard.clear()
+    prepared = SMALL.prepare(trained_net(), task)
+    assert heard == masked
+    heard.clear()
+    other = SMALL(toy_net(seed=5).eval(), replace(task, prepared=prepared)).state_dict()
+    assert heard == [("transfer", 1), ("transfer", 2)]
+    assert all(torch.equal(other[name], value) for name, value in student.items())
 
 
 def test_the_regulariser_sparsifies_the_mask() -> None:

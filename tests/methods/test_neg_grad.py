@@ -51,6 +51,18 @@ def test_one_step_climbs() -> None:
     torch.testing.assert_close(unlearned.state_dict()["weight"], expected)
 
 
+def test_three_steps_by_hand_with_momentum_decay_and_gamma() -> None:
+    method = NegGrad(lr=0.1, max_epochs=3, milestones=(2,), gamma=0.25, tolerance=0.0)
+    task = Task(FORGET, RETAIN, None, 2)
+    unlearned = replace(method, momentum=0.8, weight_decay=0.5)(identity(), task)
+    image, weight, momentum = torch.tensor([2.0, 0.0]), torch.eye(2), torch.zeros(2, 2)
+    for lr in (0.1, 0.1, 0.025):  # the rate falls after the second epoch
+        climb = torch.outer((weight @ image).softmax(0) - torch.tensor([1.0, 0.0]), image)
+        momentum = 0.8 * momentum - climb + 0.5 * weight
+        weight = weight - lr * momentum
+    torch.testing.assert_close(unlearned.state_dict()["weight"], weight)
+
+
 def test_the_stop_rule_ends_the_method_when_the_class_is_forgotten() -> None:
     unlearned, heard = epochs_of(NegGrad(lr=3e-3, batch_size=32))
     assert 1 < len(heard) < 100
@@ -95,11 +107,11 @@ def test_the_papers_numbers() -> None:
 
 def test_a_step_that_overshoots_ends_it_and_is_noted() -> None:
     task, notes = toy_task(samples_scenario()), list[str]()
-    unlearned = NegGrad(lr=10.0, batch_size=64)(trained_net(), replace(task, note=notes.append))
+    unlearned = NegGrad(lr=10.0, batch_size=64)(trained_net(), replace(task, unmet=notes.append))
     assert all(
         torch.equal(a, b)
         for a, b in zip(
             unlearned.state_dict().values(), trained_net().state_dict().values(), strict=True
         )
     )
-    assert "Lower the learning rate." in notes[-1]
+    assert "Lower the learning rate." in notes[0]

@@ -1,6 +1,8 @@
 """Presets by the size of the data, and what a file of `duck tune` may say."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +22,10 @@ from duck.methods.presets import (
     presets,
     sources,
 )
-from duck.search_spaces import spaces
+from duck.search_spaces import settings_in, spaces, value_of
+from duck.tuning import Trial, at_edge, best
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_of_data_by_name_the_size_is_known() -> None:
@@ -102,15 +107,30 @@ def test_the_sources_of_tuned_are_those_of_paper_and_its_own() -> None:
     assert "best of" in str(tuned[-1])
 
 
+def has_milestones(method: str) -> bool:
+    return any(field.name == "milestones" for field in fields(METHODS[method]))  # type: ignore[arg-type]
+
+
+def test_a_search_varies_no_schedule() -> None:
+    scheduled = {method for method in spaces() if has_milestones(method)}
+    assert scheduled >= {"finetune", "scrub", "erm-ktp"}
+    for method in scheduled:
+        assert spaces()[method]["milestones"].fixed == [], method
+
+
 def test_a_schedule_of_the_paper_does_not_stay_in_a_searched_preset() -> None:
     """Milestones that belong to the paper's epochs would cut the rate of a searched one."""
+    searched = 0
     for method, data, name, kind, settings in every_preset():
-        searched = any(
-            presets()["sources"][source]["from"] == "search" for source in settings["source"]
-        )
-        fixed = {key for key, values in spaces()[method].items() if values.fixed is not None}
-        if name == "tuned" and searched and "milestones" in fixed:
-            assert preset(method, data, kind).milestones == (), (method, data, kind)  # type: ignore[attr-defined]
+        origins = [presets()["sources"][source] for source in settings["source"]]
+        if name == "tuned" and has_milestones(method):
+            if not any(origin["from"] == "search" for origin in origins):
+                continue
+            searched += 1
+            samples = {"small": 1_000, "any": 60_000}.get(data)
+            found = preset(method, "mine" if samples else data, kind, samples)
+            assert found.milestones == (), (method, data, kind)  # type: ignore[attr-defined]
+    assert searched > 5
 
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "tiny-imagenet"])
@@ -150,3 +170,68 @@ def test_an_architecture_changes_the_standard_recipe_alone() -> None:
         "cifar10", None, "none", "resnet18"
     )
     assert default_recipe("cifar100", None, "none", "vit-b16", "paper").optimizer == "sgd"
+
+
+# Presets with a value at an edge of what was searched, and why it stays.
+NEEDS_A_GPU = "a wider search needs a GPU"
+KNOWN_EDGES: dict[tuple[str, str, str, str], str] = {}
+
+
+def edges_of_presets() -> set[tuple[str, str, str, str]]:
+    """Return (method, data, kind, setting) for the values at an edge of their range."""
+    found = set()
+    for method, data, name, kind, settings in every_preset():
+        if name == "tuned" and method in spaces():
+            found |= {(method, data, kind, key) for key in edges_of(method, data, kind, settings)}
+    return found
+
+
+def edges_of(method: str, data: str, kind: str, settings: dict[str, Any]) -> list[str]:
+    source = presets()["sources"][settings["source"][-1]]
+    where = source["where"]
+    samples = {"small": 1_000, "any": 60_000}.get(data)
+    values = settings_in(
+        spaces()[method], preset(method, "mine" if samples else data, kind, samples)
+    )
+    if where.endswith("-search.jsonl") and "superseded" not in where:
+        rows = [row for row in read(where) if (row["scenario"], row["method"]) == (kind, method)]
+        trials = [
+            Trial(**{field: row[field] for field in Trial.__dataclass_fields__ if field in row})
+            for row in rows
+        ]
+        assert best(trials).settings.items() <= values.items(), (method, data, kind)
+        return at_edge(method, trials)
+    tried = tried_values(where, method, kind)
+    edges = []
+    for key, space in spaces()[method].items():
+        value = value_of(values, key)
+        # Only what the preset sets.
+        if not space.is_range or not settings.keys() & set(key.split(", ")):
+            continue
+        if len(tried.get(key, ())) > 1:
+            at_edge_of_tried = value in (min(tried[key]), max(tried[key]))
+            edges += [key] if at_edge_of_tried and not space.is_limit(value) else []
+        elif any(space.edges(value)):
+            edges.append(key)
+    return edges
+
+
+def tried_values(where: str, method: str, kind: str) -> dict[str, set[float]]:
+    """Return the values of each setting in the trials of choose_presets.py or leakage.py."""
+    tried: dict[str, set[float]] = {}
+    if where.endswith(("unlearning-presets.jsonl", "restart-trials.jsonl")):
+        for row in read(where):
+            trial = row["settings"] if "settings" in row else row["method"]
+            if row["kind"] == kind and method in (row["method"], trial.get("name")):
+                for key, value in trial.items():
+                    tried.setdefault(key, set()).add(value)
+    return tried
+
+
+def read(where: str) -> list[dict[str, Any]]:
+    lines = (ROOT / where).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_presets_at_an_edge_of_their_search_are_known() -> None:
+    assert edges_of_presets() == set(KNOWN_EDGES)

@@ -55,6 +55,33 @@ def test_the_loss_pushes_away_on_forget_and_holds_on_retain() -> None:
     )
 
 
+def test_maximising_and_minimising_steps_by_hand() -> None:
+    """Two epochs with a forget step and a retain step share one momentum; the third has its own."""
+    forget, retain = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
+    task = Task(points([(1.0, 2.0)], [0]), points([(2.0, 1.0)], [1]), None, 2)
+    scrub = Scrub(lr=0.1, epochs=3, forget_epochs=2, alpha=0.5, gamma=2.0, temperature=2.0)
+    unlearned = replace(scrub, momentum=0.9, weight_decay=0.1)(linear(torch.eye(2)), task)
+    weight = torch.eye(2)
+
+    def away(image: torch.Tensor) -> torch.Tensor:
+        """The slope of the divergence at temperature 2 from the original, whose logits are the
+        image itself."""
+        change = (weight @ image / 2).softmax(0) - (image / 2).softmax(0)
+        return 2 * torch.outer(change, image)
+
+    for steps in (["forget", "retain", "forget", "retain"], ["retain"]):
+        momentum = torch.zeros(2, 2)
+        for step in steps:
+            if step == "forget":
+                slope = -away(forget)
+            else:
+                wrong = (weight @ retain).softmax(0) - torch.tensor([0.0, 1.0])
+                slope = 0.5 * away(retain) + 2.0 * torch.outer(wrong, retain)
+            momentum = 0.9 * momentum + slope + 0.1 * weight
+            weight = weight - 0.1 * momentum
+    torch.testing.assert_close(unlearned.state_dict()["weight"], weight)
+
+
 def test_forget_batches_come_first_and_all_samples_come() -> None:
     forget, retain = (
         toy_data().train.take(torch.arange(10)),

@@ -72,7 +72,8 @@ def measure_bias_removal(
         # For a few epochs compilation would cost more than it saves.
         recipe = replace(training.recipe, compile=False)
         outcome = unlearn(method, biased, scenario, new_model=new_model, recipe=recipe)
-        model, seconds, notes = outcome.model, outcome.seconds, outcome.method_notes
+        model, seconds = outcome.model, outcome.seconds
+        notes = (*outcome.unmet, *outcome.method_notes)
     shares = bias.measure_shares(request, scenario, {"model": model})["model"]
     scores: dict[str, float | None] = {
         "wrong": shares.wrong.share,

@@ -25,8 +25,8 @@ from duck.data import DATASETS
 from duck.errors import BadInput
 from duck.experiment import Experiment, Training
 from duck.methods import METHODS
+from duck.methods.automatic import AUTO
 from duck.methods.base import Method
-from duck.methods.ladder import AUTO
 from duck.methods.presets import Preset, has_settings, preset
 from duck.metrics import SMALL, loss_change
 from duck.printable import counted

@@ -17,7 +17,8 @@ from duck.commands.options import model_factory
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import Experiment
-from duck.methods.ladder import AUTO, Candidate, ladder
+from duck.methods.automatic import AUTO
+from duck.methods.by_cost import Candidate, methods_by_cost
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool
@@ -177,9 +178,9 @@ def _candidates(prepared: PreparedRequest) -> list[Candidate]:
             "leave it out."
         )
     if options.method == AUTO:
-        return ladder(prepared.scenario, recipe)
+        return methods_by_cost(prepared.scenario, recipe)
     method, _ = options.build_method(prepared)
-    return ladder(prepared.scenario, recipe, method)
+    return methods_by_cost(prepared.scenario, recipe, method)
 
 
 def _describe_references(prepared: PreparedRequest, models: int) -> str:

@@ -21,8 +21,8 @@ from duck.data.checks import Finding, check_data
 from duck.display import Display
 from duck.errors import BadInput
 from duck.experiment import EarlierRequest, Experiment, Training
+from duck.methods.automatic import AUTO, configure
 from duck.methods.base import METHODS, Method, check_kind
-from duck.methods.ladder import AUTO, configure
 from duck.methods.presets import Preset, preset
 from duck.metrics import check_limit
 from duck.preparation import Preparations

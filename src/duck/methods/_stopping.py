@@ -94,7 +94,7 @@ class StopRule:
     def note_if_unmet(self, task: Task, epochs: int) -> None:
         """Add a note to the task if the training ended before the rule was met."""
         if not self.is_met:
-            task.note(
+            task.unmet(
                 f"The stop rule was not met within max_epochs = {epochs}: "
                 "less was forgotten than it requires."
             )
@@ -180,7 +180,7 @@ class RankStopRule(StopRule):
     def note_if_unmet(self, task: Task, epochs: int) -> None:
         if not self.overshot:
             return super().note_if_unmet(task, epochs)
-        task.note(
+        task.unmet(
             "Less was forgotten than the stop rule requires: the next step would have made a sample"
             " too hard, or cost accuracy, and was undone. Lower the learning rate."
         )

@@ -194,7 +194,7 @@ class _Training:
             if stop.is_met:
                 return
             rates.update(stop.overshot)
-        self.task.note(
+        self.task.unmet(
             "Some forget samples are not as hard as the stop rule requires: it was not met after "
             f"{MAX_ROUNDS} rounds of at most {self.method.max_epochs} epochs."
         )
