@@ -19,6 +19,8 @@ from torch.nn.functional import kl_div, log_softmax, one_hot, softmax
 import duck
 from duck.data.arrays import from_arrays
 from duck.errors import BadInput
+from duck.methods.presets import default_recipe
+from duck.models import build
 from duck.runtime import global_seed, seeded
 from duck.scenarios import ForgetClasses, ForgetFraction, Request
 from duck.training.loop import train
@@ -33,10 +35,13 @@ CIFAR_TASKS: dict[str, tuple[str, Request]] = {
     "CIFAR-10, 5,000 images, class 3": ("cifar10", ForgetClasses([3])),
     "CIFAR-100, 5,000 images, a tenth": ("cifar100", ForgetFraction(0.1)),
     "CIFAR-100, 5,000 images, class 3": ("cifar100", ForgetClasses([3])),
-    "CIFAR-100, a tenth": ("cifar100", ForgetFraction(0.1)),
-    "CIFAR-100, class 3": ("cifar100", ForgetClasses([3])),
+    "CIFAR-10, ResNet-18, a tenth": ("cifar10", ForgetFraction(0.1)),
+    "CIFAR-10, ResNet-18, class 3": ("cifar10", ForgetClasses([3])),
+    "CIFAR-100, ResNet-18, a tenth": ("cifar100", ForgetFraction(0.1)),
+    "CIFAR-100, ResNet-18, class 3": ("cifar100", ForgetClasses([3])),
 }
 """Data set and request. Tasks without a number of images have all of them."""
+RESNET_EPOCHS = 30
 PART_IMAGES = 5_000
 PART_TEST_IMAGES = 2_000
 
@@ -50,9 +55,15 @@ class Task:
     width: int = 128
     recipe: Recipe = RECIPE
     convolutions: bool = False
+    architecture: str = ""
+    """A model of the library, in the place of the perceptron."""
+    device: str = "cpu"
 
     def new_model(self, width: int | None = None, hidden_layers: int = 2) -> nn.Module:
-        """Build a perceptron, for CIFAR-10 over three convolutions."""
+        """Build a perceptron, for parts of CIFAR over three convolutions, or the architecture."""
+        if self.architecture:
+            data = self.scenario.data
+            return build(self.architecture, data.num_classes, data.train.shape)
         size = int(np.prod(self.scenario.data.train.shape))
         layers: list[nn.Module] = [nn.Flatten()]
         if self.convolutions:
@@ -97,18 +108,21 @@ def make_task(name: str) -> Task:
     return Task(name, ForgetClasses([int(name[-1])])(duck.load("digits"), seed=0))
 
 
-def make_cifar_task(name: str, root: Path) -> Task | None:
+def make_cifar_task(name: str, root: Path, device: torch.device) -> Task | None:
     """Return one of CIFAR_TASKS. None: the data are not there."""
     source, request = CIFAR_TASKS[name]
     try:
-        data = duck.load(source, root)
+        data = duck.load(source, root, device=device)
     except BadInput as error:
         print(f"{name} is skipped: {error}")
         return None
-    if "images" in name:
-        data = _part_of(data)
-    data = replace(data, augment="none")
-    return Task(name, request(data, seed=0), recipe=CIFAR_RECIPE, convolutions=True)
+    if "ResNet-18" in name:
+        recipe = default_recipe(source, len(data.train), data.augment, "resnet18")
+        recipe = replace(recipe, epochs=RESNET_EPOCHS, compile=device.type == "cuda")
+        scenario = request(data, seed=0)
+        return Task(name, scenario, recipe=recipe, architecture="resnet18", device=str(device))
+    scenario = request(replace(_part_of(data), augment="none"), seed=0)
+    return Task(name, scenario, recipe=CIFAR_RECIPE, convolutions=True, device=str(device))
 
 
 def _part_of(data: Data) -> Data:
@@ -179,7 +193,7 @@ def train_model(
     generator, places = draw_kept(task, kept, seed)
     rows = torch.cat([task.scenario.retain, task.scenario.forget[places]])
     with global_seed(generator, torch.device("cpu")):
-        model = task.new_model(width, hidden_layers)
+        model = task.new_model(width, hidden_layers).to(task.device)
     changes: dict[str, object] = recipe
     train(
         model,

@@ -308,12 +308,14 @@ def test_of_a_tuple_the_first_element_is_the_logits() -> None:
         BadInput,
         match=r"the 72 logits.*first element must be the logits",
     ):
-        duck.forget(FeaturesFirst(), TRAIN, [1, 2])
+        duck.forget(FeaturesFirst(), TRAIN, [1, 2], method="duck")
     with pytest.raises(
         BadInput,
         match=r"'out' has 10 outputs .* 72 logits\. .*first element must be the logits",
     ):
-        duck.forget(FeaturesFirst(), TRAIN, [1, 2], head="out")
+        duck.forget(FeaturesFirst(), TRAIN, [1, 2], method="duck", head="out")
+    result = duck.forget(FeaturesFirst(), TRAIN, [1, 2], method="finetune")
+    assert any("72 outputs" in note for note in result.notes)
 
 
 # Requests

@@ -218,7 +218,8 @@ def _tag(converter: cattrs.Converter, protocol: Any, registry: Registry[Any]) ->
     converter.register_unstructure_hook_func(
         lambda cls: cls in registry.values() or cls is protocol, unstructure
     )
-    converter.register_structure_hook(protocol, structure)
+    # Not a hook of the type: from Python 3.12 on, it would also be called for its implementations.
+    converter.register_structure_hook_func(lambda cls: cls is protocol, structure)
 
 
 _converter = _build_converter()

@@ -214,13 +214,12 @@ def test_bias_removal_compares_the_biased_the_unlearned_and_the_corrected_model(
         ("original", "standard"),
         ("retrained", "standard"),
         ("duck", "paper"),
-        ("duck", "tuned"),
     }
     scores = {method: line["scores"] for (method, _), line in rows.items()}
     assert scores["original"]["wrong"] > 0.5
     assert scores["retrained"]["right"] > 0.8
     assert scores["duck"]["right"] > 0.8
-    assert len(rows["duck", "tuned"]["shap_values"]) == 4
-    assert rows["duck", "tuned"]["experiment"]["method"]["target_class"] == 1
+    assert len(rows["duck", "paper"]["shap_values"]) == 4
+    assert rows["duck", "paper"]["experiment"]["method"]["target_class"] == 1
     trained = [line for line in lines if line["method"] is None]
     assert [line["experiment"]["request"]["name"] for line in trained] == ["debias"]

@@ -81,7 +81,7 @@ def test_settings_of_the_method_are_flags_and_presets_fill_the_rest(
     assert printed["protocol"] == "paper"
     assert any("Protocol 'paper'" in note for note in printed["notes"])
     method = duck("show", out)["experiment"]["method"]
-    settings = {"batch_ratio": 2, "low_epochs": 1, "lambda_retain": 1.4, "batch_size": 64}
+    settings = {"batch_ratio": 2, "low_epochs": 1, "lambda_retain": 1.4, "batch_size": 1024}
     assert {name: method[name] for name in settings} == settings
 
 
@@ -114,18 +114,18 @@ def method_of(monkeypatch: pytest.MonkeyPatch, *parts: object) -> Any:
 @pytest.mark.parametrize(
     "words",
     [
-        "--lr 0.001 --batch-size 1024",
-        "--lr=0.001 --batch_size=1024",
-        "--lr 0.001 --batch_size 1024",
+        "--batch-size 256",
+        "--batch_size=256",
+        "--batch_size 256",
     ],
 )
 def test_a_flag_wins_also_where_it_asks_for_the_default_of_other_data(
     words: str, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a count of samples DUCK's preset has these values; for digits it has others."""
+    """Without a count of samples the preset of FineTuning has this value; for digits another."""
     request = ["--run", original, "--out", tmp_path / "forgot"]
-    method = method_of(monkeypatch, request, "--classes 3 --method duck", words)
-    assert (method.lr, method.batch_size, method.low_batch) == (0.001, 1024, 64)
+    method = method_of(monkeypatch, request, "--classes 3 --method finetune", words)
+    assert (method.batch_size, method.milestones) == (256, (6, 11))
 
 
 @pytest.mark.parametrize("command", ["train", "debias"])
@@ -168,8 +168,8 @@ def test_the_help_shows_the_preset_of_the_data(
         with pytest.raises(SystemExit):
             cli.main(words_of("forget", source, "--classes 3 --method duck --help"))
         printed = " ".join(capsys.readouterr().out.split())
-        assert "--lr FLOAT (default: 0.002)" in printed
-        assert "--batch-size INT (default: 128)" in printed
+        assert "--lr FLOAT (default: 0.001)" in printed
+        assert "--batch-size INT (default: 1024)" in printed
         assert "None)" not in printed
 
 

@@ -386,7 +386,7 @@ def test_what_was_pushed_too_far_is_repeated_with_less(
     lower = replace(tuned, lr=tuned.lr / 2)
     for folder, flags, method in (
         (Path("far"), ["--method", "duck", "--preset", "tuned"], tuned),
-        (Path("far-softer"), ["--lr", f"{lower.lr:g}"], lower),
+        (Path("far-softer"), ["--lr", f"{lower.lr:g}"], replace(lower, lr=float(f"{lower.lr:g}"))),
     ):
         run = runs.load(folder)
         steps = next_steps(run, folder, PUSHED_AWAY, AuditOptions(), Path("trained here"))

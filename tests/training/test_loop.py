@@ -389,3 +389,22 @@ def test_label_smoothing_reaches_the_loss() -> None:
             lambda news: losses.append(news.loss),
         )
     assert losses[-1] > losses[0] + 0.2
+
+
+def test_fused_sgd_takes_a_parameter_whose_first_gradient_comes_later() -> None:
+    def weights_of(fused: bool) -> list[Tensor]:
+        early, late = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD(
+            [early, late], lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True, fused=fused
+        )
+        if fused:
+            loop_module.add_momentum_buffers(optimizer)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = early.square().sum() + (late.square().sum() if step > 1 else 0)
+            loss.backward()
+            optimizer.step()
+        return [early.detach(), late.detach()]
+
+    for fused, plain in zip(weights_of(True), weights_of(False), strict=True):
+        torch.testing.assert_close(fused, plain)

@@ -29,15 +29,19 @@ def choose_method(scenario: Scenario, recipe: Recipe | None) -> tuple[Method, st
     if not len(scenario.retain):
         name, why = _choose_retain_free(scenario)
     elif recipe is None:
-        name = "finetune"
-        why = (
-            "the original's recipe, which warm-restart repeats, is not known, and of the methods "
-            "that do not depend on it this one leaks least"
-        )
+        name, why = _choose_without_recipe(scenario)
     else:
         name = "warm-restart"
         why = "it leaks least among the methods that take a fraction of the time of retraining"
     return tuned(name, scenario), f"Method {name} was chosen: {why}."
+
+
+def _choose_without_recipe(scenario: Scenario) -> tuple[str, str]:
+    """Return the name of a method that does not depend on the recipe, and why it was chosen."""
+    why = "the original's recipe, which warm-restart repeats, is not known"
+    if scenario.kind == "class":
+        return "duck-soft", f"{why}; this method ends when the class is not recognised any more"
+    return "finetune", f"{why}, and of the methods that do not depend on it this one leaks least"
 
 
 def _choose_retain_free(scenario: Scenario) -> tuple[str, str]:

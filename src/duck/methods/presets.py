@@ -78,16 +78,19 @@ def preset(
     settings: dict[str, Any] = {}
     for part in _parts(method, data, kind, samples, name):
         settings |= part
-    settings.pop("source", None)
     if more is None:
-        return structure_input(settings, cls)
+        return structure_input(_without_source(settings), cls)
     if not has_settings(more, method, data, kind):
         raise missing_settings(more, method, data, kind)
     settings |= _tables(more)[method, data, kind]
     try:
-        return structure_input(settings, cls)
+        return structure_input(_without_source(settings), cls)
     except BadInput as error:
         raise BadInput(f"{more}: {error}") from error
+
+
+def _without_source(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "source"}
 
 
 def sources(
