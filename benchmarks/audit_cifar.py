@@ -33,6 +33,7 @@ from audit_models import CIFAR_TASKS, Task, cheats, make_cifar_task, train_model
 from result_files import RESULTS, ResultFile, Row, create_parser, print_table, run_or_print
 
 import duck
+from duck.artifacts import ArtifactStore, Key, default_root
 from duck.audits.attacks.base import model_attacks
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.memory import CLASS_LOGIT, PRIMARY
@@ -51,6 +52,8 @@ SEEDS = 3
 FURTHER = {"samples": 6, "class": 3}
 FURTHER_OF_ALL_IMAGES = 3
 PLANTED = 2
+STORES: dict[str, ArtifactStore] = {}
+"""Where the models of a task with all images are stored."""
 RESTART = {"epochs": 4, "peak": 1.0, "batch_size": 0}
 METHODS: dict[str, tuple[str, Any, Row]] = {
     "DUCK (tuned)": ("duck", "tuned", {}),
@@ -80,6 +83,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "audit-cifar.jsonl")
     parser.add_argument("--limit-minutes", type=float, default=60)
     parser.add_argument("--device", default="cpu")
+    work_help = "artifact store of the ResNets, so that a second call need not train them again"
+    parser.add_argument("--work", type=Path, default=default_root(), help=work_help)
     run_or_print(parser, run, print_tables)
 
 
@@ -91,6 +96,9 @@ def run(args: argparse.Namespace) -> None:
         task = make_cifar_task(task_name, args.root, device)
         if task is None:
             continue
+        if not is_part(task):
+            STORES[task.name] = ArtifactStore(args.work)
+            train_all(task)
         for (kind, group), models_of in groups(task).items():
             name = f"{task_name}: {group}"
             if name in results.done or not results.has_time_for(name):
@@ -99,6 +107,34 @@ def run(args: argparse.Namespace) -> None:
             row = judge_group(task, models_of)
             labels = {"task": task_name, "kind": kind, "group": group}
             results.append({"name": name, **labels, **row}, time.monotonic() - started_at)
+
+
+def train_all(task: Task) -> None:
+    """Train the originals and the references, whose time is not that of a group."""
+    for seed in range(SEEDS):
+        original_of(task, seed)
+        print(f"{task.name}: original {seed + 1} of {SEEDS}", flush=True)
+    reference_outputs(task)
+    print(f"{task.name}: {REFERENCES} retrained models", flush=True)
+
+
+def trained(task: Task, kept: float = 0.0, seed: int = 0) -> torch.nn.Module:
+    """Return a model from the store of the task, or train it.
+
+    The requests to one data set share their originals.
+    """
+    if task.name not in STORES:
+        return train_model(task, kept, seed)
+    name = task.scenario.data.name if kept == 1 else task.name
+    key = Key.of("originals", {"task": name, "kept": kept, "seed": seed, "recipe": task.recipe})
+    model, _ = STORES[task.name].get_or_train(
+        key,
+        task.new_model,
+        lambda: (train_model(task, kept, seed), {}),
+        dict,
+        device=torch.device(task.device),
+    )
+    return model
 
 
 def groups(task: Task) -> dict[tuple[str, str], Group]:
@@ -122,14 +158,14 @@ def groups(task: Task) -> dict[tuple[str, str], Group]:
 
 def further_retrained(task: Task) -> list[tuple[int, Models]]:
     count = FURTHER[task.scenario.kind] if is_part(task) else FURTHER_OF_ALL_IMAGES
-    models = {f"further {place}": train_model(task, seed=20_000 + place) for place in range(count)}
+    models = {f"further {place}": trained(task, seed=20_000 + place) for place in range(count)}
     return [(0, models)]
 
 
 def planted(share: float) -> Group:
     def models_of(task: Task) -> list[tuple[int, Models]]:
         names = {f"planted {share} {place}": place for place in range(PLANTED)}
-        return [(0, {name: train_model(task, share, seed=place) for name, place in names.items()})]
+        return [(0, {name: trained(task, share, place) for name, place in names.items()})]
 
     return models_of
 
@@ -163,7 +199,7 @@ def cheats_of(task: Task) -> Models:
 
 
 def original_of(task: Task, seed: int) -> torch.nn.Module:
-    return train_model(task, kept=1.0, seed=seed)
+    return trained(task, kept=1.0, seed=seed)
 
 
 def is_part(task: Task) -> bool:
@@ -172,7 +208,7 @@ def is_part(task: Task) -> bool:
 
 @cache
 def reference_outputs(task: Task) -> dict[str, ModelOutputs]:
-    models = [train_model(task, seed=10_000 + place) for place in range(REFERENCES)]
+    models = [trained(task, seed=10_000 + place) for place in range(REFERENCES)]
     return {
         f"retrained {place}": compute_outputs(model, task.scenario)
         for place, model in enumerate(models)

@@ -402,7 +402,7 @@ def test_the_automatic_choice() -> None:
     assert name_of(choose_method(class_request, recipe)[0]) == "warm-restart"
     assert name_of(choose_method(many, recipe)[0]) == "warm-restart"
     assert name_of(choose_method(few, recipe)[0]) == "warm-restart"
-    assert name_of(choose_method(class_request, None)[0]) == "finetune"
+    assert name_of(choose_method(class_request, None)[0]) == "duck-soft"
     assert name_of(choose_method(few, None)[0]) == "finetune"
 
 
