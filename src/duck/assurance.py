@@ -14,13 +14,13 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
-from duck.audits.auditing import Case, run_audit
+from duck.audits.auditing import AuditInput, run_audit
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.parts import MIN_SAMPLES_TO_SPLIT, split_for_choice
 from duck.audits.quick import Coverage, has_usual_loss
 from duck.audits.references import References
+from duck.audits.sub_scenarios import MIN_SAMPLES_TO_SPLIT, split_for_choice
 from duck.audits.verdict import (
     DEFAULT_MODELS,
     FORGOTTEN,
@@ -42,12 +42,12 @@ from duck.unlearning import Outcome
 
 RETRAINED = "retrained"
 OTHER_SAMPLES = (
-    "This audit looked at samples that the choice of the method did not see: two thirds of the "
-    "forget samples, and the test samples."
+    "This audit used samples that were not used to choose the method: two thirds of the forget "
+    "samples, and the test samples."
 )
 SAME_FORGET_SAMPLES = (
-    "This audit looked at test samples that the choice of the method did not see. The forget "
-    "samples are the same, as there are too few to split."
+    "This audit used test samples that were not used to choose the method. The forget samples are "
+    "the same, because there are too few to split."
 )
 ONE_SAMPLE = (
     "One sample gives no verdict, so that no method can pass this tier and the model is retrained. "
@@ -155,7 +155,7 @@ class Assurance:
         if not self.passed:
             reasons = [item.reason for item in self.attempts if item.method == self.chosen]
             return (
-                f"No method passed within the budget. The model of {self.chosen} was kept, the "
+                f"No method passed within the budget. Returned: the model of {self.chosen}, the "
                 f"best so far. {' '.join(reasons)}"
             )
         if self.chosen == RETRAINED and len(self.attempts) == 1:
@@ -223,7 +223,7 @@ def assure(
         shown.message(remark)
     budget = _Budget(chosen.budget_seconds, retraining_seconds)
     auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown, budget)
-    return _Ladder(candidates, unlearn_with, auditor).climb()
+    return _Attempts(candidates, unlearn_with, auditor).run()
 
 
 class _Budget:
@@ -341,9 +341,9 @@ class _Auditor:
         tier = self.options.tier
         if tier == "full" and not is_final:
             tier = "oracle"  # A pool for each method would take too long.
-        case = self._case(self.final if is_final else self.choice, candidate, outcome)
+        inputs = self._audit_input(self.final if is_final else self.choice, candidate, outcome)
         pool_of = partial(self.pool_of, candidate) if self.pool_of else None
-        audit = run_audit(case, tier, references, pool_of, self.options.limits)
+        audit = run_audit(inputs, tier, references, pool_of, self.options.limits)
         self.seconds += time.monotonic() - started_at
         return audit
 
@@ -355,20 +355,20 @@ class _Auditor:
         started_at = time.monotonic()
         part = self.scenario if self.obstacle else self.final
         try:
-            case = self._case(part, candidate, outcome)
-            return run_audit(case, "quick", limits=self.options.limits)
+            inputs = self._audit_input(part, candidate, outcome)
+            return run_audit(inputs, "quick", limits=self.options.limits)
         except DuckError as error:
             self.display.message(f"The model of {candidate.name} was not audited: {error}")
             return None
         finally:
             self.seconds += time.monotonic() - started_at
 
-    def _case(self, part: Scenario, candidate: Candidate, outcome: Outcome) -> Case:
+    def _audit_input(self, part: Scenario, candidate: Candidate, outcome: Outcome) -> AuditInput:
         coverage = Coverage(outcome.processed, outcome.forget_samples)
         if coverage.processed == coverage.requested:
             coverage = Coverage(len(part.forget), len(part.forget))
         notes = self._final_notes if part is self.final else ()
-        return Case(part, self.original, outcome.model, candidate.name, "", coverage, notes)
+        return AuditInput(part, self.original, outcome.model, candidate.name, "", coverage, notes)
 
     @property
     def _final_notes(self) -> tuple[str, ...]:
@@ -405,7 +405,7 @@ class _Auditor:
 
 
 @dataclass
-class _Ladder:
+class _Attempts:
     """Tries the candidates one after the other."""
 
     candidates: Sequence[Candidate]
@@ -418,7 +418,7 @@ class _Ladder:
         self.best: tuple[Candidate, Outcome] | None = None
         self.least_memory = float("inf")
 
-    def climb(self) -> Assured:
+    def run(self) -> Assured:
         """Return the first model that passes, the last one, or the best within the budget."""
         *candidates, last = self.candidates
         audit = None
@@ -531,6 +531,6 @@ def _failure(outcome: Outcome) -> str:
     """Return why a model is of no use, whatever an audit says; "" where it is."""
     if outcome.is_damaged:
         return str(outcome.kept_accuracy)
-    if any(scores.is_known for scores in outcome.earlier):
-        return "It knows what an earlier request was to forget."
+    if any(scores.is_remembered for scores in outcome.earlier):
+        return "It remembers samples of an earlier request."
     return "" if outcome.status == "done" else "It forgot nothing."

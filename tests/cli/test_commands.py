@@ -269,7 +269,7 @@ def test_an_experiment_as_toml_reruns_and_flags_take_precedence(
     assert "it has no method" in duck(forget, "--config", training, code=2)
     file.write_text(file.read_text().replace("batch_ratio", "batch_ration"))
     message = duck(forget, "--config", file, code=2)
-    assert "Duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in message
+    assert "duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in message
 
 
 def test_ids_from_a_file(original: Path, tmp_path: Path, duck: Runner) -> None:
@@ -450,7 +450,7 @@ def test_lists(duck: Runner) -> None:
     methods = {row["name"]: row for row in duck("list methods")}
     assert {"original", "retrained", "duck"} <= set(methods)
     assert set(methods["duck"]) == {"name", "paper", "scenarios", "needs_retain"}
-    kinds = {"scenarios": "classes", "datasets": "tiny-imagenet", "models": "resnet18"}
+    kinds = {"requests": "classes", "datasets": "tiny-imagenet", "models": "resnet18"}
     for kind, name in kinds.items():
         rows = {row["name"]: row["about"] for row in duck("list", kind)}
         assert rows[name]

@@ -102,8 +102,8 @@ def _help() -> str:
         "Make a trained image classifier forget, and measure whether it worked.\n\n"
         f"{rows}\n\n"
         "`duck COMMAND --help` explains each command. Try `duck demo` first.\n"
-        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request is known, too much\n"
-        "accuracy lost, or runs failed; 2 wrong input; 3 no verdict; 4 internal error;\n"
+        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request is remembered, too\n"
+        "much accuracy lost, or runs failed; 2 wrong input; 3 no verdict; 4 internal error;\n"
         "130 interrupted (Ctrl-C)."
     )
 
