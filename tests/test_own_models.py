@@ -181,7 +181,7 @@ def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
     assert own.outcome.original.retain < printed.outcome.original.retain
     remarks = [note for note in own.notes if "mean=" in note]
     assert re.search(
-        r"normalised by the data's own mean \(0\.30\d\) and std \(0\.37\d\).* give mean= and std=",
+        r"normalised with mean \(0\.30\d\) and std \(0\.37\d\).* Give mean= and std=",
         remarks[0],
     )
     assert remarks[0] in str(own)

@@ -421,7 +421,7 @@ def _data(
     pixels = data.train.pixels
     if pixels is not None and not is_normalised:
         remarks.append(
-            f"Pixels were normalised with {pixels}, computed from this data. Give mean= and std= "
+            f"Pixels were normalised with {pixels}, computed from the data. Give mean= and std= "
             "if the model was trained with other values."
         )
     highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
@@ -485,7 +485,7 @@ def audit(
         pool_models: Number of models of a pool that is made now. None: 32.
         new_model: Builds a fresh model. Default: what `forget` was given.
         recipe: How the original was trained. Default: what `forget` was given. There is no other
-            default, because models of another recipe differ from the original for that alone.
+            default: models of another recipe differ from the original for that reason alone.
         head: Name of the classifier head inside the model. None: it is found.
         options: For the folder of a run: further fields of `duck.audits.options.AuditOptions`,
             such as `data`, `root`, `trust_model_code` and `device`.
@@ -549,7 +549,7 @@ def audit(
 
 
 def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
-    """Return the final audit of an assured Result, if it tells more than the quick tier."""
+    """Return the final audit of an assured Result, if its tier is above quick."""
     if not isinstance(unlearned, Result) or unlearned.assured is None:
         return None
     final = unlearned.assured.audit
@@ -625,7 +625,7 @@ def _names_in_calls(
 
 
 def _softer(result: Result) -> str:
-    """Return the argument for a method that forgets less hard; "" where none is known."""
+    """Return the argument for a method that forgets less strongly; "" where none is known."""
     scenario = result.scenario
     facts = scenario.data.name, scenario.kind, len(scenario.data.train)
     softer = softer_method(result.method, *facts)

@@ -41,8 +41,8 @@ from duck.types import Drift, Original, Progress, Recipe, Scenario, Task
 
 MAX_REQUESTS = 10
 MAX_FORGOTTEN = 0.2
-"""Requests in a row, and the share of the samples, after which models were seen to be a point less
-accurate than retrained ones, or to leak (benchmarks/notes.md, requests in a row)."""
+"""Requests in a row, and the share of forgotten samples. With more, models were a point less
+accurate than retrained ones, or leaked (benchmarks/notes.md, requests in a row)."""
 MAX_RETAIN_WATCHED = 2000
 """Retain samples that are scored after each epoch for the live table, about."""
 
@@ -215,7 +215,7 @@ def _has_forgotten(
 def certainly_forgot(method: Method, forgot: bool | None) -> bool | None:
     """Return whether a run forgot its request, or None if this is not certain.
 
-    A score that became slightly worse is no proof.
+    A score that became slightly worse does not prove it.
     """
     if _is_retraining(method):
         return True
@@ -319,7 +319,7 @@ def _drift_notes(
             f"{advice} have forgotten {100 * share:.0f} % of the training samples. Lost accuracy "
             "and traces of earlier requests add up. The holdout may be too small to show them "
             f"(lost so far: {100 * (drift.lost - drift.gained) / max(drift.n, 1):.1f} points of "
-            f"{drift.n} samples). The method retrained starts afresh with the next request."
+            f"{drift.n} samples). The method `retrained` resets these counts."
         )
 
 

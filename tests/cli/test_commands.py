@@ -400,7 +400,7 @@ def test_a_users_own_model_and_images(own: Path, duck: Runner) -> None:
     assert printed["forget_samples"] == 40
     assert printed["scores"]["aus"] is None
     assert any(note.startswith("No unseen data") for note in printed["notes"])
-    own_pixels = "Pixels were normalised by the data's own mean"
+    own_pixels = "Pixels were normalised with mean"
     (note,) = (note for note in printed["notes"] if note.startswith(own_pixels))
     assert "give --mean and --std" in note
     pixels = "--mean 0.5 0.5 0.5 --std 0.25 0.25 0.25"

@@ -148,7 +148,7 @@ class Planner:
                     part_steps.append(item.step(seconds))
                 continue
             original = 0.0 if item.original.id in planned else item.original_seconds
-            # Grids share runs: what one fills, the other finds done.
+            # Grids share runs: a run that one grid needs is done for the other, too.
             if item.seconds is None or original is None or item.id in planned:
                 continue
             if item.seconds + original <= left:

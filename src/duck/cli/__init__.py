@@ -44,14 +44,14 @@ PRINTING_COMMANDS = ("list", "show")
 """Commands that compute nothing; `--help` of the others does not either."""
 
 AFTER_INTERRUPT = {
-    "train": "No half-written run was left. The same command resumes after the last finished "
+    "train": "No incomplete run was stored. The same command resumes after the last finished "
     "epoch.",
     "audit": "Finished retrained models and models of a pool are stored. The same command reuses "
     "them.",
     "pool": "Finished models are stored. The same command resumes.",
     "report": "Finished files are there. The same command writes them again.",
 }
-RERUN_AFTER_INTERRUPT = "No half-written run was left. The same command starts it again."
+RERUN_AFTER_INTERRUPT = "No incomplete run was stored. The same command starts it again."
 
 
 def main(argv: list[str] | None = None) -> int:

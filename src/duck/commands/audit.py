@@ -129,8 +129,8 @@ class _RunAudit:
             return
         raise BadInput(
             f"The original of {self.folder} was trained elsewhere, and its recipe is not known. "
-            f"Models of another recipe differ from it for that alone. {' '.join(advice)} Or add "
-            "--default-recipe to compare with models of the default recipe."
+            f"Models of another recipe differ from it for that reason alone. {' '.join(advice)} Or "
+            "add --default-recipe to compare with models of the default recipe."
         )
 
     def _audit_input(self, original: Path) -> AuditInput:
@@ -239,7 +239,7 @@ class _RunAudit:
 
 
 def _store(audit: Audit, folder: Path) -> str:
-    """Store an audit; return why it was not stored, or "". The verdict stands all the same."""
+    """Store an audit; return why it was not stored, or "". The verdict does not depend on it."""
     try:
         if save(audit, folder):
             return ""

@@ -246,13 +246,13 @@ class OriginalOptions:
         if digest:
             yield (
                 "The original had forgotten something before (digest of the request: "
-                f"{digest}), which was ignored: it may be known again."
+                f"{digest}), which was ignored. The model may learn those samples again."
             )
         pixels = data.train.pixels
         if pixels is not None and not training.mean and not training.std:
             yield (
-                f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the "
-                "model was trained with others."
+                f"Pixels were normalised with {pixels}, computed from the data. Give --mean and "
+                "--std if the model was trained with other values."
             )
 
 

@@ -64,7 +64,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], owner: str) ->
     if problems:
         raise BadInput(
             f"{owner} does not fit this model: {'; '.join(problems)}. "
-            "Were the architecture and the number of classes the same?"
+            "Check that the architecture and the number of classes are the same."
         )
     check_weights(found, owner)
     model.load_state_dict(found)
