@@ -295,7 +295,7 @@ def test_a_class_that_the_earlier_run_left_known_was_never_forgotten() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_a_class_that_came_back_stays_known_in_later_requests(share: float) -> None:
-    """The step before is no measure: it has come back there already."""
+    """The step before is no measure: it is remembered there already."""
     data = toy_data()
     forgotten = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
     second = scenario_after(forgotten.scenario, ForgetSamples(["0"]))

@@ -402,7 +402,7 @@ def test_a_users_own_model_and_images(own: Path, duck: Runner) -> None:
     assert any(note.startswith("No unseen data") for note in printed["notes"])
     own_pixels = "Pixels were normalised with mean"
     (note,) = (note for note in printed["notes"] if note.startswith(own_pixels))
-    assert "give --mean and --std" in note
+    assert "Give --mean and --std" in note
     pixels = "--mean 0.5 0.5 0.5 --std 0.25 0.25 0.25"
     normalised = duck(dogs, "runs/half", pixels)
     assert not any(note.startswith(own_pixels) for note in normalised["notes"])
@@ -609,7 +609,8 @@ def test_the_help_names_the_exit_codes() -> None:
     text = " ".join(cli._help().split())
     codes = text[text.index("Exit codes:") :]
     assert all(
-        words in codes for words in ("accuracy lost", "earlier request is known", "130 interrupted")
+        words in codes
+        for words in ("accuracy lost", "earlier request is remembered", "130 interrupted")
     )
 
 

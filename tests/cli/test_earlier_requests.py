@@ -89,7 +89,7 @@ def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(
     assert "follows earlier requests" in message
 
 
-def test_an_earlier_class_that_is_known_again_is_reported_first_and_exits_1(
+def test_an_earlier_class_that_is_remembered_again_is_reported_first_and_exits_1(
     runs: Path, tmp_path: Path, duck: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dataclass(frozen=True)

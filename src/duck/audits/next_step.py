@@ -234,7 +234,7 @@ class _Repetition:
         return [*words, "--ignore-earlier"] if request_digest(weights) else words
 
     def _data_flags(self) -> list[str]:
-        """Return where the data are by the record, unless the audit was told another place."""
+        """Return where the data are by the record, unless the audit has another place."""
         is_told = self.options.data or self.options.root
         return [] if is_told else data_flags(self.run, self.folder, _from_here)
 
