@@ -33,9 +33,9 @@ from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.memory import MAX_MARGIN, PRIMARY
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import ModelOutputs, Setting, compute_outputs, make_setting, temperature_of
-from duck.audits.parts import SHARES
 from duck.audits.scores import margins
 from duck.audits.statistics import clopper_pearson
+from duck.audits.sub_scenarios import SHARES
 from duck.audits.verdict import FORGOTTEN, NO_VERDICT, NOT_FORGOTTEN
 
 TASKS = ("clusters", "noisy digits", "digits, class 3")

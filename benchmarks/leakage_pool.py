@@ -90,7 +90,7 @@ class Outputs(NamedTuple):
     accuracy: float
     """On reported test samples, without those of a removed class."""
     holdout: float
-    """Accuracy on the holdout, likewise."""
+    """Accuracy on the holdout, without the samples of a removed class."""
     seconds: float
     """Of the training or of one unlearning: CPU time on a CPU, which other processes do not
     change, and wall time elsewhere."""

@@ -15,7 +15,7 @@ import duck
 from duck.api import _build_pool
 from duck.artifacts import ArtifactStore
 from duck.assurance import Assured, AssureOptions, assure, describe_size
-from duck.audits.parts import split_for_choice
+from duck.audits.sub_scenarios import split_for_choice
 from duck.audits.verdict import Limits, Tier
 from duck.errors import BadInput, Diverged
 from duck.experiment import Training

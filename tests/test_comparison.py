@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from duck.cli import list_command
-from duck.comparison import compare, ignore_progress, rows, suited
+from duck.comparison import compare, ignore_progress, methods_for_kind, rows
 from duck.engines import InlineEngine, ProcessEngine
 from duck.methods import METHODS, Duck, Original, Retrained
 from duck.methods.base import ForgetsBy, Kinds, Method
@@ -110,9 +110,15 @@ def test_without_a_retrained_model_there_are_no_gaps() -> None:
 
 
 def test_all_means_those_that_suit_the_scenario_baselines_first() -> None:
-    assert suited("class")[:2] == suited("samples")[:2] == ["original", "retrained"]
+    assert (
+        methods_for_kind("class")[:2]
+        == methods_for_kind("samples")[:2]
+        == ["original", "retrained"]
+    )
     for kind in ("class", "samples"):
-        assert set(suited(kind)) == {name for name, cls in METHODS.items() if kind in cls.scenarios}
+        assert set(methods_for_kind(kind)) == {
+            name for name, cls in METHODS.items() if kind in cls.scenarios
+        }
 
 
 def test_the_list_of_methods_has_those_for_samples_alone(
@@ -120,10 +126,10 @@ def test_the_list_of_methods_has_those_for_samples_alone(
 ) -> None:
     monkeypatch.setattr(Broken, "scenarios", ("samples",))
     monkeypatch.setitem(METHODS._entries, "broken", Broken)
-    assert "broken" not in suited("class")
-    assert set(suited()) == {*METHODS}
-    assert suited()[-1] == "broken"
+    assert "broken" not in methods_for_kind("class")
+    assert set(methods_for_kind()) == {*METHODS}
+    assert methods_for_kind()[-1] == "broken"
     assert list_command.main(["methods", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in rows] == suited()
+    assert [row["name"] for row in rows] == methods_for_kind()
     assert rows[-1]["scenarios"] == ["samples"]

@@ -29,7 +29,7 @@ from duck.errors import BadInput
 from duck.experiment import Experiment, Training, from_dict, to_dict
 from duck.methods import METHODS, WarmRestart
 from duck.registry import Registry
-from duck.scenarios import SCENARIOS
+from duck.scenarios import REQUESTS
 from duck.unlearning import unlearn
 from tests.audits.witnesses import sample_model, samples_setting
 from tests.toys import RECIPE, class_scenario, toy_data, toy_examples, toy_net, trained_net
@@ -227,7 +227,7 @@ def test_the_request_of_the_docs_forgets_a_folder_and_is_stored(tmp_path: Path) 
     owners = np.where(np.arange(240) % 5 == 0, "anna", "others")
     ids = np.array([f"{owner}/{row}" for row, owner in enumerate(owners)])
     data = replace(toy_data(), train=replace(train, ids=ids))
-    with extension("request.md", SCENARIOS, tmp_path) as module:
+    with extension("request.md", REQUESTS, tmp_path) as module:
         request = module.ForgetFolder("anna/")
         result = duck.forget(trained_net(), data, request)
         experiment = Experiment(Training("toy", "toy"), request)

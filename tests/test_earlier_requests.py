@@ -14,7 +14,7 @@ import duck
 from duck import records
 from duck.data.examples import Pixels, Resident, examples
 from duck.earlier_requests import (
-    KNOWN,
+    REMEMBERED,
     STATES,
     EarlierScores,
     has_drifted,
@@ -172,10 +172,12 @@ def test_a_class_that_is_known_again_is_the_first_note() -> None:
     outcome = unlearn(Original(), first.model, scenario)
     learned_again = replace(outcome, earlier=score_earlier(first.model, trained_net(), scenario))
     (earlier,) = learned_again.earlier
-    assert earlier.state == "known again"
+    assert earlier.state == "remembered again"
     assert earlier.after > 0.9 > 0.01 >= earlier.before
-    assert notes(scenario, learned_again)[0].startswith("An earlier request came back: class c")
-    assert not notes(scenario, outcome)[0].startswith("An earlier request came back")
+    assert notes(scenario, learned_again)[0].startswith(
+        "An earlier request is remembered again: class c"
+    )
+    assert not notes(scenario, outcome)[0].startswith("An earlier request is remembered again")
 
 
 def noise_data() -> Data:
@@ -225,9 +227,9 @@ def test_samples_are_known_again_where_their_losses_are_lower_than_those_of_unse
     (again,) = score_earlier(without, memorised, scenario)
     assert again.rank_after is not None
     assert again.rank_after < 0.2
-    assert again.state == "known again"
+    assert again.state == "remembered again"
     (never_forgotten,) = score_earlier(memorised, memorised, scenario)
-    assert never_forgotten.state == "was never forgotten"
+    assert never_forgotten.state == "not forgotten"
     # A retrained model never saw them: low losses only say that they are easy.
     (easy,) = score_earlier(memorised, memorised, with_history(scenario, (), True, Drift()))
     assert easy.state == "still forgotten"
@@ -241,7 +243,7 @@ def test_without_unseen_samples_a_rise_of_the_accuracy_is_the_sign() -> None:
     scenario = scenario_after(first, ForgetFraction(0.1))
     without, memorised = memorising_net(data.train.take(first.retain)), memorising_net(data.train)
     (again,) = score_earlier(without, memorised, scenario)
-    assert (again.rank_after, again.state) == (None, "known again")
+    assert (again.rank_after, again.state) == (None, "remembered again")
     (stays,) = score_earlier(without, without, scenario)
     assert stays.state == "still forgotten"
 
@@ -282,26 +284,26 @@ def test_a_class_that_the_earlier_run_left_known_was_never_forgotten() -> None:
     first = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=Original())
     second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
     assert second.earlier[0].before > 0.9
-    assert second.earlier[0].state == "was never forgotten"
-    assert second.notes[0].startswith("An earlier request was never forgotten: class c")
+    assert second.earlier[0].state == "not forgotten"
+    assert second.notes[0].startswith("An earlier request is not forgotten: class c")
     fell = score_earlier(
         trained_net(), known_class(0.8), scenario_after(first.scenario, ForgetClasses([1]))
     )[0]
     assert fell.after == pytest.approx(0.8, abs=0.05)
-    assert fell.state == "was never forgotten"
+    assert fell.state == "not forgotten"
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_a_class_that_came_back_stays_known_in_later_requests(share: float) -> None:
-    """The step before is no measure: it has come back there already."""
+    """The step before is no measure: it is remembered there already."""
     data = toy_data()
     forgotten = duck.forget(trained_net(), data, forget=ForgetClasses([2]), method=DUCK)
     second = scenario_after(forgotten.scenario, ForgetSamples(["0"]))
     back = score_earlier(forgotten.model, known_class(share), second)
-    assert back[0].state == "known again"
+    assert back[0].state == "remembered again"
     third = with_history(scenario_after(second, ForgetSamples(["3"])), back, None, Drift())
     later = score_earlier(known_class(share), known_class(share), third)[0]
-    assert (later.state, later.best) == ("known again", back[0].before)
+    assert (later.state, later.best) == ("remembered again", back[0].before)
     assert later.before == later.after
 
 
@@ -311,7 +313,7 @@ def test_a_forget_set_that_was_never_forgotten_is_not_called_forgotten() -> None
     first = duck.forget(trained_net(), data, forget=ForgetFraction(0.25), method=Original())
     second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
     third = duck.forget(second, forget=ForgetClasses([0]), method=DUCK)
-    assert [one.state for one in third.earlier] == ["was never forgotten", "still forgotten"]
+    assert [one.state for one in third.earlier] == ["not forgotten", "still forgotten"]
     retrained = duck.forget(
         second, forget=ForgetClasses([0]), method="retrained", new_model=toy_net, recipe=RECIPE
     )
@@ -319,7 +321,7 @@ def test_a_forget_set_that_was_never_forgotten_is_not_called_forgotten() -> None
 
 
 @pytest.mark.parametrize(
-    ("count", "state"), [(1, "too few to tell"), (3, "too few to tell"), (5, "still forgotten")]
+    ("count", "state"), [(1, "undecided"), (3, "undecided"), (5, "still forgotten")]
 )
 @pytest.mark.parametrize("with_test", [True, False])
 def test_few_samples_cannot_tell(count: int, state: str, with_test: bool) -> None:
@@ -334,10 +336,10 @@ def test_a_state_is_stored_and_its_exit_code_follows() -> None:
     scores = EarlierScores(
         "class c", "class", 60, 0.0, 0.0, None, None, "still forgotten", 0.0, None
     )
-    assert [replace(scores, state=state).is_known for state in STATES] == [
-        state in KNOWN for state in STATES
+    assert [replace(scores, state=state).is_remembered for state in STATES] == [
+        state in REMEMBERED for state in STATES
     ]
-    assert KNOWN == ("known again", "was never forgotten")
+    assert REMEMBERED == ("remembered again", "not forgotten")
     for state in STATES:
         known = replace(scores, state=state)
         assert records.structure(asdict(known), EarlierScores) == known
@@ -386,14 +388,17 @@ def test_drift_compares_with_the_first_original_on_the_classes_that_are_left() -
     one = ForgetSamples(["1"])(data)
     drift = measure_drift(first, worse, one)
     assert (drift.requests, drift.samples, drift.n) == (1, 1, 40)
-    assert (drift.first, drift.now) == (1.0, right_on_holdout(worse, data, [0, 1, 2, 3]))
+    assert (drift.accuracy_before, drift.accuracy_now) == (
+        1.0,
+        right_on_holdout(worse, data, [0, 1, 2, 3]),
+    )
     two = with_history(scenario_after(one, ForgetClasses([2])), (), None, drift)
     drift = measure_drift(worse, worst, two)
     assert (drift.requests, drift.samples, drift.n) == (2, 61, 30)
     # The first model, not the one before; and not on the class that this request forgets.
-    assert drift.first == 1.0
-    assert drift.now == right_on_holdout(worst, data, [0, 1, 3])
-    assert (drift.lost, drift.gained) == (round(30 * (1 - drift.now)), 0)
+    assert drift.accuracy_before == 1.0
+    assert drift.accuracy_now == right_on_holdout(worst, data, [0, 1, 3])
+    assert (drift.lost, drift.gained) == (round(30 * (1 - drift.accuracy_now)), 0)
     assert has_drifted(drift)
 
 
@@ -409,13 +414,17 @@ def test_a_retrained_model_is_a_new_first_one() -> None:
     two = with_history(scenario_after(one, ForgetSamples(["2"])), (), True, again)
     drift = measure_drift(worse, worse, two)
     assert (drift.requests, drift.samples) == (1, 1)
-    assert drift.first == drift.now == right_on_holdout(worse, data, [0, 1, 2, 3])
+    assert (
+        drift.accuracy_before == drift.accuracy_now == right_on_holdout(worse, data, [0, 1, 2, 3])
+    )
 
 
 def test_drift_on_other_data_is_not_measured() -> None:
     two = scenario_after(ForgetSamples(["1", "5"])(toy_data()), ForgetSamples(["2"]))
-    other_data = replace(two, drift=Drift(1, 2, right="ff"))  # bits of 8 samples, not of 40
-    assert measure_drift(trained_net(), trained_net(), other_data).first is None
+    other_data = replace(
+        two, drift=Drift(1, 2, correct_before="ff")
+    )  # bits of 8 samples, not of 40
+    assert measure_drift(trained_net(), trained_net(), other_data).accuracy_before is None
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from duck.metrics import (
     Scores,
     aus,
     evaluate,
-    forgot,
     judge_kept,
     kept_accuracy,
+    shows_forgetting,
 )
 from duck.predict import outcomes, predict
 from tests.toys import class_scenario, head_of, samples_scenario, trained_net
@@ -217,7 +217,7 @@ def test_single_samples_are_remembered_where_they_stand_out_from_unseen_ones(
     forget: float, loss: float, rank: float | None, found: bool | None
 ) -> None:
     assert (
-        forgot(
+        shows_forgetting(
             samples_scenario(),
             BEFORE,
             replace(BEFORE, forget=forget, forget_loss=loss, forget_rank=rank),
@@ -230,8 +230,8 @@ def test_few_samples_can_have_low_ranks_by_chance() -> None:
     scenario = samples_scenario()
     one = replace(scenario, forget=scenario.forget[:1])
     after = replace(BEFORE, forget_loss=0.005, forget_rank=0.1)
-    assert forgot(scenario, BEFORE, after) is False
-    assert forgot(one, BEFORE, after) is None
+    assert shows_forgetting(scenario, BEFORE, after) is False
+    assert shows_forgetting(one, BEFORE, after) is None
 
 
 @pytest.mark.parametrize(
@@ -243,4 +243,4 @@ def test_of_whole_classes_the_accuracy_decides(before: float, after: float, foun
         replace(BEFORE, forget=value, forget_loss=loss)
         for value, loss in ((before, 0.01), (after, 5.0))
     ]
-    assert forgot(class_scenario(), *scores) is found
+    assert shows_forgetting(class_scenario(), *scores) is found

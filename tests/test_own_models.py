@@ -181,7 +181,7 @@ def test_mean_and_std_are_those_of_the_model(model: Home) -> None:
     assert own.outcome.original.retain < printed.outcome.original.retain
     remarks = [note for note in own.notes if "mean=" in note]
     assert re.search(
-        r"normalised by the data's own mean \(0\.30\d\) and std \(0\.37\d\).* give mean= and std=",
+        r"normalised with mean \(0\.30\d\) and std \(0\.37\d\).* Give mean= and std=",
         remarks[0],
     )
     assert remarks[0] in str(own)
@@ -204,7 +204,7 @@ def test_an_original_that_does_not_know_the_data_is_pointed_out(model: Home) -> 
     remarks = duck.forget(model, turned, [1, 2, 3], method="finetune").notes
     assert any(
         re.match(
-            r"The original gets \d % .* mean and std .* order of the classes",
+            r"The original classifies only \d % .* mean and std .* order of the classes",
             n,
         )
         for n in remarks
@@ -235,11 +235,11 @@ def test_weak_but_real_originals_are_left_alone(model: Home) -> None:
 
 
 def test_a_model_with_too_few_outputs() -> None:
-    with pytest.raises(BadInput, match=r"to 9, .* 5 outputs"):
+    with pytest.raises(BadInput, match=r"to 9, .* has 5"):
         duck.forget(Home(5), TRAIN, [1, 2])
     data = from_dataset(TRAIN)
     for ask in (outcomes, predict):
-        with pytest.raises(BadInput, match=r"to 9, .* 5 outputs"):
+        with pytest.raises(BadInput, match=r"to 9, .* has 5"):
             ask(Home(5), data.train)
 
 

@@ -107,7 +107,7 @@ def test_every_public_name_is_there_and_no_other() -> None:
         assert not isinstance(getattr(duck, name), ModuleType | None)
         assert f"duck.{name}" not in MODULES
     assert dir(duck) == sorted(duck.__all__)
-    assert set(duck._HOME_OF) == set(duck.__all__)
+    assert set(duck._MODULE_OF) == set(duck.__all__)
     with pytest.raises(AttributeError, match="no attribute 'froget'"):
         duck.froget  # noqa: B018
 

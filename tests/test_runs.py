@@ -480,11 +480,11 @@ def test_the_id_is_of_everything_that_decides_the_result() -> None:
         ({"method": {"name": "duckk"}}, "No method 'duckk'. Did you mean 'duck'"),
         (
             {"method": {"name": "duck", "lamda_forget": 1}},
-            "Duck has no setting 'lamda_forget'. Did you mean 'lambda_forget'",
+            "duck has no setting 'lamda_forget'. Did you mean 'lambda_forget'",
         ),
         (
             {"request": {"name": "classes", "class": [1]}},
-            "ForgetClasses has no setting 'class'. Did you mean 'classes'",
+            "classes has no setting 'class'. Did you mean 'classes'",
         ),
         ({"sead": 1}, "Experiment has no setting 'sead'. Did you mean 'seed'"),
     ],

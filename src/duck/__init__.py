@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from duck.unlearning import unlearn as unlearn
 
 # Importing torch takes seconds: each name is imported at its first use.
-_HOMES = {
+_NAMES_OF_MODULES = {
     "duck.api": ("Result", "audit", "forget", "train"),
     "duck.assurance": ("AssureOptions",),
     "duck.audits.options": ("AuditOptions",),
@@ -100,15 +100,15 @@ _HOMES = {
     "duck.types": ("Data", "Recipe", "Scenario", "Task"),
     "duck.unlearning": ("unlearn",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'duck' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+    return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from duck.assurance import Assured, AssureOptions
 from duck.assurance import assure as assure_methods
-from duck.audits.auditing import Case, run_audit
+from duck.audits.auditing import AuditInput, run_audit
 from duck.audits.full import check_pool_models
 from duck.audits.next_call import PythonNames, next_calls
 from duck.audits.next_step import audit_obstacle, softer_method
@@ -71,7 +71,7 @@ from duck.scenarios import (
 )
 from duck.training import loop
 from duck.types import Data, Original, Recipe, Report, Scenario, Task
-from duck.unlearning import Outcome, Watch, notes, surely_forgot, unlearn
+from duck.unlearning import Outcome, Watch, certainly_forgot, notes, unlearn
 
 TABLE_SCORES = ("forget", "retain", "test", "forget_test", "retain_test", "aus")
 
@@ -259,7 +259,7 @@ def forget(
         watch: Progress callback: called after each epoch.
         mean: Mean per channel, of pixels in 0..1, that the model was trained with. Only for uint8
             tensors and PIL images. Default: the mean of the data.
-        std: Standard deviation per channel, likewise.
+        std: Standard deviation per channel, of the same pixels. Default: that of the data.
         with_copies: Also forget training samples with exactly the pixels of a forget sample.
         max_accuracy_loss: Accuracy on unseen samples that may be lost, such as 0.1 for 10 points.
             A model that loses more is damaged (`result.kept_accuracy.damaged`). None: the larger
@@ -361,7 +361,7 @@ def _apply(request: Request, data: Data, previous: Result | None, seed: int) -> 
     if previous is None:
         return request(data, seed)
     scenario = scenario_after(previous.scenario, request, seed)
-    has_forgotten = surely_forgot(previous.method, previous.outcome.forgot)
+    has_forgotten = certainly_forgot(previous.method, previous.outcome.forgot)
     return with_history(scenario, previous.earlier, has_forgotten, previous.outcome.drift)
 
 
@@ -421,15 +421,15 @@ def _data(
     pixels = data.train.pixels
     if pixels is not None and not is_normalised:
         remarks.append(
-            f"Pixels were normalised by the data's own {pixels}: give mean= and std= if the model "
-            "was trained with others."
+            f"Pixels were normalised with {pixels}, computed from the data. Give mean= and std= "
+            "if the model was trained with other values."
         )
     highest = max(int(part.labels.max()) for part in (data.train, data.test) if part is not None)
     count = outputs(next(data.train.batches(PROBE_IMAGES)).images)
     if count > highest + 1:
         remarks.append(
-            f"The model has {count} outputs, and the labels go up to {highest}: does it "
-            "return the logits first, and are the labels those of its training?"
+            f"The model has {count} outputs, and the labels go up to {highest}. Check that its "
+            "first output is the logits, and that the labels are those it was trained with."
         )
     return data, tuple(remarks)
 
@@ -485,7 +485,7 @@ def audit(
         pool_models: Number of models of a pool that is made now. None: 32.
         new_model: Builds a fresh model. Default: what `forget` was given.
         recipe: How the original was trained. Default: what `forget` was given. There is no other
-            default, because models of another recipe differ from the original for that alone.
+            default: models of another recipe differ from the original for that reason alone.
         head: Name of the classifier head inside the model. None: it is found.
         options: For the folder of a run: further fields of `duck.audits.options.AuditOptions`,
             such as `data`, `root`, `trust_model_code` and `device`.
@@ -532,24 +532,24 @@ def audit(
         raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
     asked.check()
     before = None if original is None else check_given(original)
-    case = _case(unlearned, scenario, before, new_model, recipe, head)
-    given = [check_given(model) for model in (case.original.model, case.unlearned, *references)]
+    inputs = _audit_input(unlearned, scenario, before, new_model, recipe, head)
+    given = [check_given(model) for model in (inputs.original.model, inputs.unlearned, *references)]
     with accepting_images(*given):
         original_model, unlearned_model, *retrained_models = (in_float32(model) for model in given)
         known = replace(
-            case.original, model=original_model, new_model=_adapted(case.original.new_model)
+            inputs.original, model=original_model, new_model=_adapted(inputs.original.new_model)
         )
-        case = replace(case, original=known, unlearned=unlearned_model)
+        inputs = replace(inputs, original=known, unlearned=unlearned_model)
         # If no tier was asked for, given models suffice.
         count = len(retrained_models) if tier is None and retrained_models else models
         method = unlearned.method if isinstance(unlearned, Result) else None
-        found = _audit_models(case, asked, retrained_models, count, method)
+        found = _audit_models(inputs, asked, retrained_models, count, method)
     names = _names_in_calls(unlearned, original, new_model, recipe, head, bool(references))
-    return replace(found, next_steps=next_calls(found, names, asked, len(case.scenario.forget)))
+    return replace(found, next_steps=next_calls(found, names, asked, len(inputs.scenario.forget)))
 
 
 def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
-    """Return the final audit of an assured Result, if it tells more than the quick tier."""
+    """Return the final audit of an assured Result, if its tier is above quick."""
     if not isinstance(unlearned, Result) or unlearned.assured is None:
         return None
     final = unlearned.assured.audit
@@ -562,7 +562,7 @@ def _final_audit(unlearned: nn.Module | Result | Path | str) -> Audit | None:
 
 
 def _audit_models(
-    case: Case,
+    inputs: AuditInput,
     options: AuditOptions,
     retrained: Sequence[nn.Module],
     count: int,
@@ -573,13 +573,13 @@ def _audit_models(
     count    the number of retrained models
     method   for the full tier, the method that ran; None: it is not known
     """
-    original, scenario = case.original, case.scenario
+    original, scenario = inputs.original, inputs.scenario
     retraining = _retraining(original)
     references = References(scenario, retraining, count, retrained, options.planted)
     with TemporaryDirectory() as temporary:
         folder = options.pool or Path(temporary)
         build_pool = partial(_build_pool, folder, original, scenario, method, options.pool_size)
-        return run_audit(case, options.tier, references, build_pool, options.limits)
+        return run_audit(inputs, options.tier, references, build_pool, options.limits)
 
 
 def _retraining(original: Original) -> Callable[[Scenario], Retraining] | None:
@@ -625,7 +625,7 @@ def _names_in_calls(
 
 
 def _softer(result: Result) -> str:
-    """Return the argument for a method that forgets less hard; "" where none is known."""
+    """Return the argument for a method that forgets less strongly; "" where none is known."""
     scenario = result.scenario
     facts = scenario.data.name, scenario.kind, len(scenario.data.train)
     softer = softer_method(result.method, *facts)
@@ -677,17 +677,17 @@ def _pool_plan(original: Original, scenario: Scenario, method: Method | None) ->
     return Plan(Experiment(training, request, method, scenario.seed, scenario.protocol))
 
 
-def _case(
+def _audit_input(
     unlearned: nn.Module | Result,
     scenario: Scenario | None,
     original: nn.Module | None,
     new_model: Callable[[], nn.Module] | None,
     recipe: Recipe | None,
     head: str | None,
-) -> Case:
+) -> AuditInput:
     if isinstance(unlearned, Result):
         outcome, task = unlearned.outcome, unlearned.task
-        return Case(
+        return AuditInput(
             unlearned.scenario,
             Original(
                 original or unlearned.original,
@@ -704,7 +704,7 @@ def _case(
             "The scenario and the model before unlearning are missing: "
             "duck.audit(unlearned, scenario, original=original)."
         )
-    return Case(scenario, Original(original, new_model, recipe, head), unlearned)
+    return AuditInput(scenario, Original(original, new_model, recipe, head), unlearned)
 
 
 def _by_ids(ids: Iterable[int | str | Tensor] | Request | None, data: Data) -> ForgetSamples:

@@ -37,7 +37,7 @@ READ_ERRORS = (OSError, SafetensorError, KeyError, TypeError, ValueError, BadInp
 
 
 def default_root(*runs: Path | None) -> Path:
-    """Return the default folder of the store: beside the first of the given runs, else in runs/.
+    """Return the default folder of the store: next to the first of the given runs, else in runs/.
 
     runs   the run that a command writes or reads, then the run of its original; None: there is none
     """

@@ -14,13 +14,13 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
-from duck.audits.auditing import Case, run_audit
+from duck.audits.auditing import AuditInput, run_audit
 from duck.audits.memory import PRIMARY
 from duck.audits.oracle import ENOUGH
 from duck.audits.outputs import make_setting
-from duck.audits.parts import MIN_SAMPLES_TO_SPLIT, split_for_choice
 from duck.audits.quick import Coverage, has_usual_loss
 from duck.audits.references import References
+from duck.audits.sub_scenarios import MIN_SAMPLES_TO_SPLIT, split_for_choice
 from duck.audits.verdict import (
     DEFAULT_MODELS,
     FORGOTTEN,
@@ -42,34 +42,34 @@ from duck.unlearning import Outcome
 
 RETRAINED = "retrained"
 OTHER_SAMPLES = (
-    "This audit looked at samples that the choice of the method did not see: two thirds of the "
-    "forget samples, and the test samples."
+    "This audit used samples that were not used to choose the method: two thirds of the forget "
+    "samples, and the test samples."
 )
 SAME_FORGET_SAMPLES = (
-    "This audit looked at test samples that the choice of the method did not see. The forget "
-    "samples are the same, as there are too few to split."
+    "This audit used test samples that were not used to choose the method. The forget samples are "
+    "the same, because there are too few to split."
 )
 ONE_SAMPLE = (
-    "One sample gives no verdict, so that no method can pass this tier and the model is retrained. "
-    "The quick tier accepts a model in which the loss of the sample is as for nine of ten unseen "
-    "samples."
+    "One sample gives no verdict. No method can pass this tier, so the model is retrained. The "
+    "quick tier accepts a model in which the loss of the sample lies between the 5th and the 95th "
+    "percentile of unseen samples."
 )
 FEW_SAMPLES = (
-    "{count} forget samples are too few to split, so that the choice and the final audit look at "
-    'all of them. They may be too few for the verdict "forgotten", even of a retrained model. The '
-    "model is then retrained in the end; the method retrained does that at once."
+    "{count} forget samples are too few to split, so the choice and the final audit use all of "
+    'them. They may be too few for the verdict "forgotten", even of a retrained model. Then the '
+    "model is retrained in the end. The method `retrained` does so directly."
 )
 SMALL_PARTS = (
-    "{count} forget samples are split: a third is for the choice, the rest for the final audit. So "
-    'few may not suffice for the verdict "forgotten", even of a retrained model. A higher --margin '
+    "{count} forget samples are split: a third for the choice, the rest for the final audit. They "
+    'may be too few for the verdict "forgotten", even of a retrained model. A higher --margin '
     "or more --models help."
 )
 ENOUGH_SAMPLES = 100
 """Forget samples. With 60, the final audit had no verdict for a retrained model of noisy-digits."""
 NOT_TRIED = "Not tried: one sample gives no verdict."
 MAX_SECONDARY = 0.2
-"""Residual memory in the choice by other measures than margins. They scatter between retrained
-models, and so few samples cannot show more."""
+"""Limit in the choice of residual memory by other measures than margins. These measures vary more
+between retrained models, and the choice has few samples."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +84,18 @@ class AssureOptions:
     """Also train models that keep a share of the forget set, to state what the final audit
     recognises."""
     budget_seconds: float | None = None
-    """Start no method and no model to compare with that is expected to end later; the first method
-    always runs. None: no limit."""
+    """Time budget. No method and no model to compare with is started that is expected to exceed it;
+    the first method always runs. None: no limit."""
 
     def check(self) -> None:
         """Raise an error for options out of range."""
         self.limits.check()
         if self.tier not in TIERS:
-            raise BadInput(f"The tier is one of {', '.join(TIERS)}, got {self.tier!r}.")
+            raise BadInput(f"tier must be one of {', '.join(TIERS)}, got {self.tier!r}.")
         if self.models < (1 if self.tier == "quick" else ENOUGH):
             raise BadInput(
-                f"With fewer than {ENOUGH} retrained models no model is called forgotten, got "
-                f"{self.models}."
+                f"models must be at least {ENOUGH}, got {self.models}: with fewer retrained models "
+                'no verdict is "forgotten".'
             )
         # NaN is not above 0.
         if self.budget_seconds is not None and not self.budget_seconds > 0:
@@ -103,7 +103,7 @@ class AssureOptions:
 
 
 def describe_size(samples: int, tier: Tier) -> str:
-    """Return what a user must know before audits of so few forget samples; "" for enough."""
+    """Return a warning about the number of forget samples; "" if there are enough."""
     if tier == "quick" or samples >= ENOUGH_SAMPLES:
         return ""
     if samples == 1:
@@ -128,7 +128,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Assurance:
-    """What was tried, what was chosen and what was paid."""
+    """The methods that were tried, the method that was chosen, and the time they took."""
 
     tier: Tier
     chosen: str
@@ -155,7 +155,7 @@ class Assurance:
         if not self.passed:
             reasons = [item.reason for item in self.attempts if item.method == self.chosen]
             return (
-                f"No method passed within the budget. The model of {self.chosen} was kept, the "
+                f"No method passed within the budget. Returned: the model of {self.chosen}, the "
                 f"best so far. {' '.join(reasons)}"
             )
         if self.chosen == RETRAINED and len(self.attempts) == 1:
@@ -206,7 +206,7 @@ def assure(
     Args:
         original: The model before unlearning.
         scenario: What is to be forgotten.
-        candidates: The methods in the order in which they are tried; the last one needs no proof.
+        candidates: The methods in the order in which they are tried; the last one needs no audit.
         unlearn_with: Runs a method.
         options: Tier, limits and budget.
         retraining: Trains models without the forget set of a scenario, above the quick tier.
@@ -223,7 +223,7 @@ def assure(
         shown.message(remark)
     budget = _Budget(chosen.budget_seconds, retraining_seconds)
     auditor = _Auditor(original, scenario, chosen, retraining, pool_of, shown, budget)
-    return _Ladder(candidates, unlearn_with, auditor).climb()
+    return _Attempts(candidates, unlearn_with, auditor).run()
 
 
 class _Budget:
@@ -241,7 +241,7 @@ class _Budget:
             self.retraining_seconds = self.measured_seconds = sum(seconds) / len(seconds)
 
     def allows_retraining(self, seconds: Sequence[float]) -> bool:
-        """Return whether a further retraining is expected to end in time, by those so far."""
+        """Return whether a further retraining is expected to end in time, given those so far."""
         self.update(seconds)
         return self.allows(1.0)
 
@@ -321,7 +321,7 @@ class _Auditor:
     def _final_references(self) -> References:
         """The references with the planted models of the final audit.
 
-        These are trained when the final audit needs them: until then, methods need the time.
+        These are trained only when the final audit needs them, so that methods get the time first.
         """
         return References(
             self.final,
@@ -341,9 +341,9 @@ class _Auditor:
         tier = self.options.tier
         if tier == "full" and not is_final:
             tier = "oracle"  # A pool for each method would take too long.
-        case = self._case(self.final if is_final else self.choice, candidate, outcome)
+        inputs = self._audit_input(self.final if is_final else self.choice, candidate, outcome)
         pool_of = partial(self.pool_of, candidate) if self.pool_of else None
-        audit = run_audit(case, tier, references, pool_of, self.options.limits)
+        audit = run_audit(inputs, tier, references, pool_of, self.options.limits)
         self.seconds += time.monotonic() - started_at
         return audit
 
@@ -355,20 +355,20 @@ class _Auditor:
         started_at = time.monotonic()
         part = self.scenario if self.obstacle else self.final
         try:
-            case = self._case(part, candidate, outcome)
-            return run_audit(case, "quick", limits=self.options.limits)
+            inputs = self._audit_input(part, candidate, outcome)
+            return run_audit(inputs, "quick", limits=self.options.limits)
         except DuckError as error:
             self.display.message(f"The model of {candidate.name} was not audited: {error}")
             return None
         finally:
             self.seconds += time.monotonic() - started_at
 
-    def _case(self, part: Scenario, candidate: Candidate, outcome: Outcome) -> Case:
+    def _audit_input(self, part: Scenario, candidate: Candidate, outcome: Outcome) -> AuditInput:
         coverage = Coverage(outcome.processed, outcome.forget_samples)
         if coverage.processed == coverage.requested:
             coverage = Coverage(len(part.forget), len(part.forget))
         notes = self._final_notes if part is self.final else ()
-        return Case(part, self.original, outcome.model, candidate.name, "", coverage, notes)
+        return AuditInput(part, self.original, outcome.model, candidate.name, "", coverage, notes)
 
     @property
     def _final_notes(self) -> tuple[str, ...]:
@@ -381,8 +381,8 @@ class _Auditor:
     def objection(self, audit: Audit) -> str:
         """Return why a model is not chosen; "" where the audit for the choice found nothing.
 
-        Few samples give wide intervals, so that the values count here, and not their upper ends:
-        the final audit decides.
+        Few samples give wide intervals, so the values are compared here and not their upper ends.
+        The final audit decides.
         """
         if audit.verdict == NOT_FORGOTTEN or (self.is_single and not has_usual_loss(audit)):
             return audit.reasons[0]
@@ -405,7 +405,7 @@ class _Auditor:
 
 
 @dataclass
-class _Ladder:
+class _Attempts:
     """Tries the candidates one after the other."""
 
     candidates: Sequence[Candidate]
@@ -418,7 +418,7 @@ class _Ladder:
         self.best: tuple[Candidate, Outcome] | None = None
         self.least_memory = float("inf")
 
-    def climb(self) -> Assured:
+    def run(self) -> Assured:
         """Return the first model that passes, the last one, or the best within the budget."""
         *candidates, last = self.candidates
         audit = None
@@ -441,7 +441,7 @@ class _Ladder:
         return self._retrain(last)
 
     def _retrain(self, last: Candidate) -> Assured:
-        """Return the retrained model. It needs no proof, but must not be damaged."""
+        """Return the retrained model. It needs no audit, but must not be damaged."""
         self._say(f"Trying {last.name} ...")
         outcome = self.unlearn_with(last)
         seconds = outcome.seconds + outcome.prepare_seconds
@@ -528,9 +528,9 @@ class _Ladder:
 
 
 def _failure(outcome: Outcome) -> str:
-    """Return why a model is of no use, whatever an audit says; "" where it is."""
+    """Return why a model is rejected whatever an audit finds; "" if it is not."""
     if outcome.is_damaged:
         return str(outcome.kept_accuracy)
-    if any(scores.is_known for scores in outcome.earlier):
-        return "It knows what an earlier request was to forget."
+    if any(scores.is_remembered for scores in outcome.earlier):
+        return "It remembers samples of an earlier request."
     return "" if outcome.status == "done" else "It forgot nothing."

@@ -50,8 +50,7 @@ def _numbers(settings: object) -> Iterator[tuple[str, float]]:
 def check_model_code(model: str, source: Path | str, trusted: bool) -> None:
     """Raise an error if `source` names model code that the user has neither named nor trusted.
 
-    A model of this package is only a name. "package.module:function" is imported and called, and
-    can do anything.
+    A model of this package is only a name. "package.module:function" is imported and executed.
     """
     if ":" in model and not trusted:
         raise BadInput(

@@ -44,7 +44,7 @@ class CompareOptions:
 
     def choose(self, scenario: Scenario) -> dict[str, Method]:
         """Return the methods with their settings for a scenario."""
-        names = suited(scenario.kind) if "all" in self.methods else list(self.methods)
+        names = methods_for_kind(scenario.kind) if "all" in self.methods else list(self.methods)
         tuned: list[str] = []
         if self.presets is not None:
             facts = scenario.data.name, scenario.kind
@@ -118,7 +118,7 @@ def ignore_progress(event: Progress | Epoch) -> None:
     """Ignore progress: as `watch` it fills `Outcome.history`, and it can be pickled."""
 
 
-def suited(kind: str | None = None) -> list[str]:
+def methods_for_kind(kind: str | None = None) -> list[str]:
     """Return the methods for a kind of scenario, or all methods; baselines come first."""
     baselines = ("original", "retrained")
     able = (name for name, cls in METHODS.items() if kind is None or kind in cls.scenarios)

@@ -29,10 +29,10 @@ DRIFT_ERRORS = 2
 ALPHA = 0.01
 """Significance level of the tests on accuracies, as in a quick audit."""
 
-State = Literal["still forgotten", "known again", "was never forgotten", "too few to tell"]
+State = Literal["still forgotten", "remembered again", "not forgotten", "undecided"]
 STATES: tuple[State, ...] = get_args(State)
-KNOWN: tuple[State, ...] = ("known again", "was never forgotten")
-"""States in which the model knows the samples: exit code 1."""
+REMEMBERED: tuple[State, ...] = ("remembered again", "not forgotten")
+"""States in which the model remembers the samples: exit code 1."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class EarlierScores:
     best: Share
     """The lowest accuracy from its own request to the start of this one."""
     best_rank: Share | None
-    """The highest rank, likewise."""
+    """The highest rank from its own request to the start of this one."""
 
     @property
-    def is_known(self) -> bool:
-        """Whether the model knows the samples, again or still."""
-        return self.state in KNOWN
+    def is_remembered(self) -> bool:
+        """Whether the model remembers the samples, again or still."""
+        return self.state in REMEMBERED
 
     def __str__(self) -> str:
         rank = ""
@@ -112,9 +112,9 @@ def with_history(
 
 _FORGOT: dict[State, bool | None] = {
     "still forgotten": True,
-    "known again": True,
-    "was never forgotten": False,
-    "too few to tell": None,
+    "remembered again": True,
+    "not forgotten": False,
+    "undecided": None,
 }
 
 
@@ -123,20 +123,19 @@ def _max_rank(*ranks: float | None) -> float | None:
 
 
 def earlier_note(scores: EarlierScores) -> str:
-    """Describe an earlier request that the model knows, with numbers and advice."""
+    """Describe an earlier request that the model remembers, with numbers and advice."""
     change = (
-        f"{100 * scores.before:.1f} % of its {counted(scores.samples, 'sample')} were right before "
-        f"this request, {100 * scores.after:.1f} % are now"
+        f"the accuracy on its {counted(scores.samples, 'sample')} was {100 * scores.before:.1f} % "
+        f"before this request and is {100 * scores.after:.1f} % now"
     )
     if scores.rank_before is not None and scores.rank_after is not None:
         change += (
             "; the mean rank of their losses among unseen samples was "
             f"{scores.rank_before:.2f} and is {scores.rank_after:.2f}"
         )
-    problem = "came back" if scores.state == "known again" else "was never forgotten"
     return (
-        f"An earlier request {problem}: {scores.request} ({change}). Forget all requests together "
-        "from the original, or try another method or setting."
+        f"An earlier request is {scores.state}: {scores.request} ({change}). Forget all requests "
+        "together from the original, or try another method or setting."
     )
 
 
@@ -152,23 +151,25 @@ def measure_drift(
         return Drift()
     known = scenario.drift
     holdout, rows = _drift_rows(scenario)
-    right = known.right
+    correct_before = known.correct_before
     if not known.requests:
-        right = np.packbits(_right(original, holdout).numpy()).tobytes().hex()
+        correct_before = np.packbits(_correct(original, holdout).numpy()).tobytes().hex()
     counted_so_far = replace(
         known,
         requests=known.requests + 1,
         samples=known.samples + len(scenario.forget),
-        right=right,
+        correct_before=correct_before,
     )
-    before = _unpack(right, len(rows))
+    before = _unpack(correct_before, len(rows))
     if holdout is None or before is None or not rows.any():
-        return replace(counted_so_far, first=None, now=None, lost=0, gained=0, n=0)
-    before, after = before[rows], _right(unlearned, holdout)[rows]
+        return replace(
+            counted_so_far, accuracy_before=None, accuracy_now=None, lost=0, gained=0, n=0
+        )
+    before, after = before[rows], _correct(unlearned, holdout)[rows]
     return replace(
         counted_so_far,
-        first=float(before.double().mean()),
-        now=float(after.double().mean()),
+        accuracy_before=float(before.double().mean()),
+        accuracy_now=float(after.double().mean()),
         lost=int((before & ~after).sum()),
         gained=int((~before & after).sum()),
         n=int(rows.sum()),
@@ -185,10 +186,10 @@ def has_drifted(drift: Drift) -> bool:
 
 
 def remembered_rank(scores: Sequence[EarlierScores], unseen: int) -> float | None:
-    """Return the mean loss rank of the samples of all earlier requests, if it shows memory.
+    """Return the mean loss rank of the samples of all earlier requests if it shows memory of them.
 
-    It does if they had the losses of unseen samples after their requests, and together have clearly
-    lower ones now. The samples of one request may be too few to show it.
+    It does if they had the losses of unseen samples after their requests, and together have
+    significantly lower losses now. The samples of one request may be too few to show it.
 
     unseen   the number of unseen samples that they are ranked among, at least 1
     """
@@ -214,14 +215,14 @@ def _drift_rows(scenario: Scenario) -> tuple[Examples | None, Tensor]:
     return data.test.take(data.holdout), rows
 
 
-def _right(model: nn.Module, examples: Examples | None) -> Tensor:
+def _correct(model: nn.Module, examples: Examples | None) -> Tensor:
     if examples is None:
         return torch.zeros(0, dtype=torch.bool)
     return outcomes(model, examples).correct.cpu()
 
 
 def _unpack(bits: str, count: int) -> Tensor | None:
-    """Return the flags of so many samples; None if the bits are not of so many."""
+    """Return the flags of `count` samples; None if the bits are of another number of samples."""
     packed = np.frombuffer(bytes.fromhex(bits), np.uint8)
     if len(packed) != -(-count // 8) or not count:
         return None
@@ -284,14 +285,14 @@ def _unseen_samples(earlier: EarlierForgetSet, scenario: Scenario) -> Examples |
 
 
 def _state_of_class(samples: int, best: float, after: float, num_classes: int) -> State:
-    """Judge a class: it is known if its accuracy is above the limit, or clearly above its best."""
-    if not _is_known(samples, 1.0, num_classes):
-        return "too few to tell"
-    is_known = _is_known(samples, after, num_classes)
-    if _is_known(samples, best, num_classes):
-        return "was never forgotten" if is_known else "still forgotten"
+    """Judge a class: it is remembered if its accuracy is above the limit or well above its best."""
+    if not _is_class_remembered(samples, 1.0, num_classes):
+        return "undecided"
+    is_remembered = _is_class_remembered(samples, after, num_classes)
+    if _is_class_remembered(samples, best, num_classes):
+        return "not forgotten" if is_remembered else "still forgotten"
     rose = after > max(CLASS_LIMIT, best + CLASS_NOISE) and _rose(samples, best, after)
-    return "known again" if rose or is_known else "still forgotten"
+    return "remembered again" if rose or is_remembered else "still forgotten"
 
 
 def _state_of_samples(
@@ -302,31 +303,31 @@ def _state_of_samples(
     rank: float | None,
     unseen: int,
 ) -> State:
-    """Judge samples: they are known if their losses are lower than those of unseen samples.
+    """Judge samples: they are remembered if their losses are lower than those of unseen samples.
 
-    Without unseen samples they are known if clearly more of them are right.
+    Without unseen samples they are remembered if their accuracy rose significantly.
     """
     samples = len(earlier.forget)
     if rank is None or best_rank is None:
         is_powered = _rose(samples, 0.0, 1.0)
-        came_back = _rose(samples, best, after)
-        always_known = False
+        is_remembered_again = _rose(samples, best, after)
+        was_always_low = False
     else:
         lowest = 0.5 - STANDARD_ERRORS * rank_error(samples, unseen)
         is_powered = lowest > 0
-        came_back = rank < lowest <= best_rank
-        always_known = max(rank, best_rank) < lowest
+        is_remembered_again = rank < lowest <= best_rank
+        was_always_low = max(rank, best_rank) < lowest
     if earlier.forgot is False:
-        return "was never forgotten"
-    if came_back:
-        return "known again"
+        return "not forgotten"
+    if is_remembered_again:
+        return "remembered again"
     # Easy samples have low losses even in a model that never saw them.
-    if always_known and not earlier.forgot:
-        return "was never forgotten"
-    return "still forgotten" if is_powered else "too few to tell"
+    if was_always_low and not earlier.forgot:
+        return "not forgotten"
+    return "still forgotten" if is_powered else "undecided"
 
 
-def _is_known(samples: int, accuracy: float, num_classes: int) -> bool:
+def _is_class_remembered(samples: int, accuracy: float, num_classes: int) -> bool:
     from scipy.stats import binomtest  # here, because it takes half a second
 
     limit = max(CLASS_LIMIT, 1 / num_classes)
@@ -337,6 +338,6 @@ def _rose(samples: int, before: float, after: float) -> bool:
     """Return whether an accuracy rose by more than chance (one-sided Fisher's exact test)."""
     from scipy.stats import fisher_exact
 
-    right = [round(share * samples) for share in (after, before)]
-    table = [[count, samples - count] for count in right]
+    correct = [round(share * samples) for share in (after, before)]
+    table = [[count, samples - count] for count in correct]
     return bool(fisher_exact(table, "greater").pvalue < ALPHA)

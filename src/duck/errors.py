@@ -29,8 +29,8 @@ class TooFewOutputs(BadInput):
 
     def __init__(self, highest: int, outputs: int) -> None:
         super().__init__(
-            f"The labels go up to {highest}, and the model has {outputs} outputs: it needs "
-            f"{highest + 1}, one a class, the first for label 0. Is it the model of these data?"
+            f"The labels go up to {highest}, so the model needs {highest + 1} outputs, one per "
+            f"class. It has {outputs}. Check that the model was trained on this data set."
         )
 
 

@@ -19,7 +19,7 @@ from duck.methods.base import METHODS, Method
 from duck.records import CONVERTER, OBJECT, Rule, build_input_converter, structure_input
 from duck.registry import Registry
 from duck.sample_ids import hide_ids, names_samples, without_ids
-from duck.scenarios import SCENARIOS, Request, scenario_after
+from duck.scenarios import REQUESTS, Request, scenario_after
 from duck.training.loop import check_recipe
 from duck.types import Data, Protocols, Recipe, Scenario
 
@@ -192,7 +192,7 @@ def _without_none(plain: Any) -> Any:
 def _build_converter() -> cattrs.Converter:
     converter = build_input_converter()
     _tag(converter, Method, METHODS)
-    _tag(converter, Request, SCENARIOS)
+    _tag(converter, Request, REQUESTS)
     converter.register_structure_hook(int | str, CLASS.check)
     # Omitted if they have their defaults: ids of experiments without them stay the same.
     optional = override(omit_if_default=True)

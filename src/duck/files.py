@@ -2,7 +2,7 @@
 
 An unfinished file is in a hidden folder next to its destination, locked by its process. The system
 releases the lock when the process ends, so the next writer can tell abandoned folders from folders
-in use. Process numbers would not do: they repeat in containers.
+in use. Process ids do not suffice: they repeat in containers.
 """
 
 import errno

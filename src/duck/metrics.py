@@ -242,7 +242,7 @@ def loss_change(
     ]
 
 
-def forgot(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | None:
+def shows_forgetting(scenario: Scenario, original: Scores, unlearned: Scores) -> bool | None:
     """Return whether the scores show that something was forgotten; None if they do not show it.
 
     For whole classes the accuracy must fall. For single samples accuracy or loss must get worse. If

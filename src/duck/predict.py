@@ -84,7 +84,7 @@ class Outcomes(NamedTuple):
 
 
 def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float32") -> Outcomes:
-    """Return whether each sample is classified right, its cross-entropy and its predicted class."""
+    """Return whether each sample is classified correctly, its cross-entropy and predicted class."""
     logits = logits_on(model, examples, precision)
     labels = examples.labels.to(logits.device)
     predicted = logits.argmax(1)
@@ -93,5 +93,5 @@ def outcomes(model: nn.Module, examples: Examples, precision: Precision = "float
 
 
 def accuracy(model: nn.Module, examples: Examples, precision: Precision = "float32") -> float:
-    """Return the share of samples that are classified right."""
+    """Return the share of samples that are classified correctly."""
     return float(outcomes(model, examples, precision).correct.double().mean())

@@ -25,7 +25,7 @@ from cattrs.gen import make_dict_structure_fn
 
 from duck.errors import BadInput, DuckError
 from duck.files import read_text
-from duck.registry import suggest
+from duck.registry import registered_name, suggest
 
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
@@ -229,7 +229,8 @@ def _explain(error: BaseException) -> str:
     if isinstance(problem, ForbiddenExtraKeysError):
         wrong = sorted(problem.extra_fields)[0]
         known = [field.name for field in dataclasses.fields(problem.cl)]
-        return f"{problem.cl.__name__} has no setting {wrong!r}. {suggest(wrong, known)}"
+        owner = registered_name(problem.cl)
+        return f"{owner} has no setting {wrong!r}. {suggest(wrong, known)}"
     if isinstance(problem, DuckError):
         return f"{place}: {problem}" if place else str(problem)
     if type(problem) is KeyError:

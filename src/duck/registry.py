@@ -9,6 +9,12 @@ from typing import Generic, TypeVar
 from duck.errors import UnknownName
 
 T = TypeVar("T")
+_names: dict[type, str] = {}
+
+
+def registered_name(cls: type) -> str:
+    """Return the name under which a class is registered; its own name if it is not."""
+    return _names.get(cls, cls.__name__)
 
 
 def suggest(word: str, known: Mapping[str, object] | list[str]) -> str:
@@ -38,6 +44,8 @@ class Registry(Mapping[str, T], Generic[T]):
                     f"There is already a {self.kind} {name!r}: {self._entries[name]!r}."
                 )
             self._entries[name] = entry
+            if isinstance(entry, type):
+                _names[entry] = name
             return entry
 
         return add

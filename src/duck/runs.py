@@ -70,8 +70,9 @@ class ByClass:
     forget: dict[ClassIndex, Count] = field(default_factory=dict)
     """Forget samples of each class that has some."""
     original: Confusion | None = None
-    """Confusion matrix of the original on unseen samples; likewise of the unlearned model."""
+    """Confusion matrix of the original on unseen samples."""
     unlearned: Confusion | None = None
+    """Confusion matrix of the unlearned model on unseen samples."""
 
     def __post_init__(self) -> None:
         if any(int(index) >= len(self.names) for index in self.forget):
@@ -213,7 +214,7 @@ def judge(run: Run, limit: float | None = None) -> Run:
     others = [note for note in run.notes if note != str(known)]
     if judged.damaged:
         # After the notes on earlier requests, as in a new run.
-        position = sum(scores.is_known for scores in run.earlier)
+        position = sum(scores.is_remembered for scores in run.earlier)
         others.insert(position, str(judged))
     return replace(run, kept_accuracy=judged, notes=others)
 

@@ -26,10 +26,10 @@ class Request(Protocol):
     def __call__(self, data: Data, seed: int = 0, protocol: Protocols = "holdout") -> Scenario: ...
 
 
-SCENARIOS: Registry[type[Request]] = Registry("scenario")
+REQUESTS: Registry[type[Request]] = Registry("request")
 
 
-@SCENARIOS.register("classes")
+@REQUESTS.register("classes")
 @dataclass(frozen=True)
 class ForgetClasses:
     """Class removal (CR): forget all training samples of these classes."""
@@ -62,7 +62,7 @@ class ForgetClasses:
         return _partition(data, chosen, seed, protocol, "class")
 
 
-@SCENARIOS.register("fraction")
+@REQUESTS.register("fraction")
 @dataclass(frozen=True)
 class ForgetFraction:
     """Homogeneous removal (HR): forget a random share of the training samples."""
@@ -82,7 +82,7 @@ class ForgetFraction:
         return _partition(data, chosen, seed, protocol)
 
 
-@SCENARIOS.register("random-classes")
+@REQUESTS.register("random-classes")
 @dataclass(frozen=True)
 class ForgetRandomClasses:
     """Removal of several random classes.
@@ -104,7 +104,7 @@ class ForgetRandomClasses:
         return ForgetClasses(order[: self.count].tolist())(data, seed, protocol)
 
 
-@SCENARIOS.register("samples")
+@REQUESTS.register("samples")
 @dataclass(frozen=True)
 class ForgetSamples:
     """Removal of single samples by id."""
@@ -159,7 +159,7 @@ class ForgetSamples:
             )
 
 
-@SCENARIOS.register("debias")
+@REQUESTS.register("debias")
 @dataclass(frozen=True)
 class Debias:
     """Bias removal (DUCK, section Interpretability).

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from duck.audits.memory import ResidualMemory
-from duck.audits.parts import restrict
 from duck.audits.scores import margins
 from duck.audits.statistics import rank_auc
+from duck.audits.sub_scenarios import restrict
 from duck.engines import INLINE, Engine
 from duck.errors import BadInput, MissingExtra
 from duck.methods.base import METHODS, Method

@@ -161,16 +161,16 @@ class Drift:
     """Requests so far. 0 after a retraining: the next one starts from that model."""
     samples: Count = 0
     """Samples that they forgot."""
-    right: Bits = ""
-    """Which holdout samples the first model classified right. Empty: not known."""
-    first: Share | None = None
+    correct_before: Bits = ""
+    """Which holdout samples the first model classified correctly. Empty: not known."""
+    accuracy_before: Share | None = None
     """Holdout accuracy of the first model on the classes that are left; None: not measured."""
-    now: Share | None = None
-    """Likewise of the unlearned model."""
+    accuracy_now: Share | None = None
+    """Holdout accuracy of the unlearned model on the same classes."""
     lost: Count = 0
-    """Holdout samples that the first model classified right and the unlearned one wrong."""
+    """Holdout samples that the first model classified correctly and the unlearned one did not."""
     gained: Count = 0
-    """Holdout samples for which it is the other way round."""
+    """Holdout samples that the unlearned model classified correctly and the first one did not."""
     n: Count = 0
     """Holdout samples that were compared."""
 

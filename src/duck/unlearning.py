@@ -27,8 +27,8 @@ from duck.metrics import (
     check_limit,
     confusion,
     evaluate,
-    forgot,
     judge_kept,
+    shows_forgetting,
 )
 from duck.models.user_models import in_dtypes_of, in_float32
 from duck.models.weights import check_weights
@@ -41,8 +41,8 @@ from duck.types import Drift, Original, Progress, Recipe, Scenario, Task
 
 MAX_REQUESTS = 10
 MAX_FORGOTTEN = 0.2
-"""Requests in a row, and the share of the samples, after which models were seen to be a point less
-accurate than retrained ones, or to leak (benchmarks/notes.md, requests in a row)."""
+"""Requests in a row, and the share of forgotten samples. With more, models were a point less
+accurate than retrained ones, or leaked (benchmarks/notes.md, requests in a row)."""
 MAX_RETAIN_WATCHED = 2000
 """Retain samples that are scored after each epoch for the live table, about."""
 
@@ -209,13 +209,13 @@ def _has_forgotten(
     """Return what the scores show; a retrained model never saw the samples."""
     if _is_retraining(method):
         return True
-    return False if method.forgets_by == "nothing" else forgot(scenario, original, scores)
+    return False if method.forgets_by == "nothing" else shows_forgetting(scenario, original, scores)
 
 
-def surely_forgot(method: Method, forgot: bool | None) -> bool | None:
+def certainly_forgot(method: Method, forgot: bool | None) -> bool | None:
     """Return whether a run forgot its request, or None if this is not certain.
 
-    A score that became slightly worse is no proof.
+    A score that became slightly worse does not prove it.
     """
     if _is_retraining(method):
         return True
@@ -269,7 +269,7 @@ def _make_report(
 def notes(scenario: Scenario, outcome: Outcome) -> list[str]:
     """Return what a reader must know about the scores, the most important first."""
     return [
-        *(earlier_note(scores) for scores in outcome.earlier if scores.is_known),
+        *(earlier_note(scores) for scores in outcome.earlier if scores.is_remembered),
         *_outcome_notes(scenario, outcome),
         *_weak_original_notes(scenario, outcome.original),
         *outcome.method_notes,
@@ -319,7 +319,7 @@ def _drift_notes(
             f"{advice} have forgotten {100 * share:.0f} % of the training samples. Lost accuracy "
             "and traces of earlier requests add up. The holdout may be too small to show them "
             f"(lost so far: {100 * (drift.lost - drift.gained) / max(drift.n, 1):.1f} points of "
-            f"{drift.n} samples). The method retrained starts afresh with the next request."
+            f"{drift.n} samples). The method `retrained` resets these counts."
         )
 
 
@@ -360,8 +360,9 @@ def _weak_original_notes(scenario: Scenario, original: Scores) -> Iterator[str]:
     # With two classes, twice chance is out of reach.
     if correct <= min(2 * chance, chance + 0.1):
         yield (
-            f"The original gets {100 * correct:.0f} % of the training samples right: are weights, "
-            "mean and std of the pixels and the order of the classes those it was trained with?"
+            f"The original classifies only {100 * correct:.0f} % of the training samples "
+            "correctly. Check that the weights, the mean and std of the pixels, and the order of "
+            "the classes are those of its training."
         )
 
 

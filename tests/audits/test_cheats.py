@@ -9,7 +9,7 @@ import pytest
 from audit_models import Task, cheats, honest_models, make_task, train_model
 from torch import nn
 
-from duck.audits.auditing import Case, audit_oracle
+from duck.audits.auditing import AuditInput, audit_oracle
 from duck.audits.judge import Judge, MeasurementCache, verdict_of
 from duck.audits.oracle import all_measures
 from duck.audits.outputs import compute_outputs, make_setting
@@ -72,7 +72,7 @@ def audit_kept(task_name: str, share: float) -> Audit:
 
 
 def audit(task: Task, unlearned: nn.Module) -> Audit:
-    case = Case(task.scenario, Original(original(task)), unlearned)
+    case = AuditInput(task.scenario, Original(original(task)), unlearned)
     return audit_oracle(case, references(task), planted=planted(task))
 
 

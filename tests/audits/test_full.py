@@ -20,10 +20,10 @@ from duck.audits.full import (
 )
 from duck.audits.oracle import PoolEvidence
 from duck.audits.outputs import ModelOutputs, compute_outputs, make_setting
-from duck.audits.parts import split_for_choice
 from duck.audits.pool_measures import EPSILON, EPSILON_EXCESS, limit
 from duck.audits.scores import Margins, Scored
 from duck.audits.statistics import resolved_rates
+from duck.audits.sub_scenarios import split_for_choice
 from duck.audits.verdict import Limits, Row
 from duck.errors import BadInput
 from duck.experiment import Experiment

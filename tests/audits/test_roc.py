@@ -238,5 +238,5 @@ def test_too_few_for_the_asked_rate() -> None:
 
 @pytest.mark.parametrize("members", [[1, 1, 1], [0, 0, 0], [1, 0, 0]])
 def test_one_side_is_missing(members: list[int]) -> None:
-    with pytest.raises(BadInput, match="is the holdout empty"):
+    with pytest.raises(BadInput, match="holdout is not empty"):
         roc(scored([1, 2, 3], members))

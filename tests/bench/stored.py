@@ -108,5 +108,5 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 
 def visible_rows_of(table: Table) -> list[dict[str, Any]]:
-    """Return the rows that are printed, likewise."""
+    """Return the printed rows of a table as its JSON has them."""
     return rows_of(replace(table, rows=table.visible_rows))

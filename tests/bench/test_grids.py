@@ -172,7 +172,7 @@ def test_mistakes_in_a_file_are_named(text: str, message: str, tmp_path: Path) -
     [
         (
             {"settings": {"duck": {"max_epoch": 1}}},
-            "Duck has no setting 'max_epoch'. Did you mean 'max_epochs'",
+            "duck has no setting 'max_epoch'. Did you mean 'max_epochs'",
         ),
         (
             {"blocks": (replace(FEW.blocks[0], recipe={"epohcs": 1}),)},
@@ -227,7 +227,7 @@ def test_random_classes_are_drawn_by_the_seed(tmp_path: Path) -> None:
             WHOLE + "seeds = [1]\nrecipe = { epohcs = 3 }\n",
             "Recipe has no setting 'epohcs'. Did you mean 'epochs'",
         ),
-        ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", "Duck has no setting 'ratio'"),
+        ("settings.duck.ratio = 2\n" + WHOLE + "seeds = [1]\n", "duck has no setting 'ratio'"),
         (
             WHOLE + 'seeds = [1]\nrecipe_preset = "papr"\n',
             "blocks[0].recipe_preset is text, not one of standard, paper",

@@ -269,7 +269,7 @@ def test_an_experiment_as_toml_reruns_and_flags_take_precedence(
     assert "it has no method" in duck(forget, "--config", training, code=2)
     file.write_text(file.read_text().replace("batch_ratio", "batch_ration"))
     message = duck(forget, "--config", file, code=2)
-    assert "Duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in message
+    assert "duck has no setting 'batch_ration'. Did you mean 'batch_ratio'?" in message
 
 
 def test_ids_from_a_file(original: Path, tmp_path: Path, duck: Runner) -> None:
@@ -400,9 +400,9 @@ def test_a_users_own_model_and_images(own: Path, duck: Runner) -> None:
     assert printed["forget_samples"] == 40
     assert printed["scores"]["aus"] is None
     assert any(note.startswith("No unseen data") for note in printed["notes"])
-    own_pixels = "Pixels were normalised by the data's own mean"
+    own_pixels = "Pixels were normalised with mean"
     (note,) = (note for note in printed["notes"] if note.startswith(own_pixels))
-    assert "give --mean and --std" in note
+    assert "Give --mean and --std" in note
     pixels = "--mean 0.5 0.5 0.5 --std 0.25 0.25 0.25"
     normalised = duck(dogs, "runs/half", pixels)
     assert not any(note.startswith(own_pixels) for note in normalised["notes"])
@@ -450,7 +450,7 @@ def test_lists(duck: Runner) -> None:
     methods = {row["name"]: row for row in duck("list methods")}
     assert {"original", "retrained", "duck"} <= set(methods)
     assert set(methods["duck"]) == {"name", "paper", "scenarios", "needs_retain"}
-    kinds = {"scenarios": "classes", "datasets": "tiny-imagenet", "models": "resnet18"}
+    kinds = {"requests": "classes", "datasets": "tiny-imagenet", "models": "resnet18"}
     for kind, name in kinds.items():
         rows = {row["name"]: row["about"] for row in duck("list", kind)}
         assert rows[name]
@@ -609,7 +609,8 @@ def test_the_help_names_the_exit_codes() -> None:
     text = " ".join(cli._help().split())
     codes = text[text.index("Exit codes:") :]
     assert all(
-        words in codes for words in ("accuracy lost", "earlier request is known", "130 interrupted")
+        words in codes
+        for words in ("accuracy lost", "earlier request is remembered", "130 interrupted")
     )
 
 

@@ -129,7 +129,7 @@ def test_tune_writes_a_preset_for_forget(original: Path, workdir: Path, duck: Ru
     assert stored_method(duck, "forgot")["lr"] == 0.000123
     assert "exists: choose another --out" in duck(tune, "1", code=2)
     file.write_text("[neg-grad.digits.tuned.class]\nrate = 1\n")
-    assert "NegGrad has no setting 'rate'" in duck(forget, code=2)
+    assert "neg-grad has no setting 'rate'" in duck(forget, code=2)
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_a_chain_of_three_requests(runs: Path, tmp_path: Path, duck: Runner) -> 
     assert record["earlier"] == printed["earlier"]
     assert [before["drift"]["requests"], record["drift"]["requests"]] == [1, 2]
     # What the original got right stays; the classes that are left become fewer.
-    assert record["drift"]["right"] == before["drift"]["right"]
+    assert record["drift"]["correct_before"] == before["drift"]["correct_before"]
     assert 0 < record["drift"]["n"] < before["drift"]["n"]
     assert printed["drift"] == record["drift"]
     words = ["forget --run", second, "--classes 7 --out", third]
@@ -89,7 +89,7 @@ def test_the_chain_is_in_the_experiment_and_leaves_other_ids_alone(
     assert "follows earlier requests" in message
 
 
-def test_an_earlier_class_that_is_known_again_is_reported_first_and_exits_1(
+def test_an_earlier_class_that_is_remembered_again_is_reported_first_and_exits_1(
     runs: Path, tmp_path: Path, duck: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dataclass(frozen=True)
@@ -110,17 +110,17 @@ def test_an_earlier_class_that_is_known_again_is_reported_first_and_exits_1(
     out = tmp_path / "second"
     words = ["forget --run", runs / "first", "--classes 5 --method recall --out", out]
     printed = duck(words, code=1)
-    assert printed["earlier"][0]["state"] == "known again"
+    assert printed["earlier"][0]["state"] == "remembered again"
     assert printed["earlier"][0]["after"] > 0.9
-    assert printed["notes"][0].startswith("An earlier request came back: class 3")
+    assert printed["notes"][0].startswith("An earlier request is remembered again: class 3")
     out_text = duck.run(words, code=1).out
-    assert out_text.startswith("An earlier request came back: class 3")
-    assert "known again" in duck.run("show", out).out
+    assert out_text.startswith("An earlier request is remembered again: class 3")
+    assert "remembered again" in duck.run("show", out).out
     # The next request does not bring it back: it is back, and is not called forgotten.
     words = ["forget --run", out, "--classes 7 --method recall --out", tmp_path / "third"]
     assert [one["state"] for one in duck(words, code=1)["earlier"]] == [
-        "known again",
-        "was never forgotten",
+        "remembered again",
+        "not forgotten",
     ]
 
 
@@ -132,7 +132,7 @@ def test_a_request_that_forgot_nothing_is_not_called_forgotten_later(
     assert duck("forget --run", runs / "original", "--classes 3", weak, "--out", first, code=1)
     words = ["forget --run", first, "--classes 5 --method duck --out", second]
     printed = duck(words, code=1)
-    assert (printed["status"], printed["earlier"][0]["state"]) == ("done", "was never forgotten")
+    assert (printed["status"], printed["earlier"][0]["state"]) == ("done", "not forgotten")
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ except SystemExit as stop:
 slow = [name for name in ("torch", "numpy", "scipy", "sklearn") if name in sys.modules]
 print(code, ",".join(slow), sep=";", file=sys.stderr)
 """
-KINDS = ("methods", "presets", "scenarios", "datasets", "models", "attacks", "grids")
+KINDS = ("methods", "presets", "requests", "datasets", "models", "attacks", "grids")
 
 
 class Start(NamedTuple):

@@ -166,7 +166,7 @@ def test_a_data_set_that_augments_at_random_is_named() -> None:
 
 def test_float_images_of_0_to_255_are_named() -> None:
     scaled = TensorDataset(torch.randint(0, 256, (240, 1, 8, 8)).float(), TRAIN.tensors[1])
-    (note,) = named(forget(scaled, [7, 8], None).notes, "0 to 255")
+    (note,) = named(forget(scaled, [7, 8], None).notes, "in 0..255")
     assert "uint8" in note
     for images in (
         TRAIN.tensors[0],
@@ -174,7 +174,7 @@ def test_float_images_of_0_to_255_are_named() -> None:
         16 * torch.rand(240, 1, 8, 8),
     ):
         assert (
-            named(forget(TensorDataset(images, TRAIN.tensors[1]), [7, 8], None).notes, "0 to 255")
+            named(forget(TensorDataset(images, TRAIN.tensors[1]), [7, 8], None).notes, "in 0..255")
             == []
         )
 

@@ -41,7 +41,7 @@ def test_the_loss_is_minus_the_cross_entropy() -> None:
     assert heard[-1].loss == pytest.approx(-math.log(1 + math.exp(-2.0)), rel=1e-6)
 
 
-def test_one_step_climbs() -> None:
+def test_one_step_raises_the_loss() -> None:
     unlearned = NegGrad(lr=0.1, max_epochs=1, weight_decay=0.0)(
         identity(), Task(FORGET, RETAIN, None, 2)
     )
@@ -57,8 +57,8 @@ def test_three_steps_by_hand_with_momentum_decay_and_gamma() -> None:
     unlearned = replace(method, momentum=0.8, weight_decay=0.5)(identity(), task)
     image, weight, momentum = torch.tensor([2.0, 0.0]), torch.eye(2), torch.zeros(2, 2)
     for lr in (0.1, 0.1, 0.025):  # the rate falls after the second epoch
-        climb = torch.outer((weight @ image).softmax(0) - torch.tensor([1.0, 0.0]), image)
-        momentum = 0.8 * momentum - climb + 0.5 * weight
+        ascent = torch.outer((weight @ image).softmax(0) - torch.tensor([1.0, 0.0]), image)
+        momentum = 0.8 * momentum - ascent + 0.5 * weight
         weight = weight - lr * momentum
     torch.testing.assert_close(unlearned.state_dict()["weight"], weight)
 

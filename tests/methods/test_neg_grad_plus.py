@@ -29,11 +29,11 @@ STEP = {"forget": batch([(2.0, 0.0), (0.0, 1.0)], [0, 1]), "retain": batch([(0.0
 
 
 @pytest.mark.parametrize("alpha", [0.95, 0.5, 1.0])
-def test_the_loss_keeps_the_retain_samples_and_climbs_on_the_others(alpha: float) -> None:
-    climb = (math.log(1 + math.exp(-2.0)) + math.log(1 + math.exp(-1.0))) / 2
+def test_the_loss_keeps_the_retain_samples_and_raises_it_on_the_others(alpha: float) -> None:
+    ascent = (math.log(1 + math.exp(-2.0)) + math.log(1 + math.exp(-1.0))) / 2
     keep = math.log(1 + math.exp(3.0))
     loss = NegGradPlus(alpha=alpha)._loss(identity(), STEP)
-    assert loss.item() == pytest.approx(alpha * keep - (1 - alpha) * climb, rel=1e-5)
+    assert loss.item() == pytest.approx(alpha * keep - (1 - alpha) * ascent, rel=1e-5)
 
 
 def test_retain_and_forget_samples_pass_the_net_separately() -> None:
@@ -54,8 +54,8 @@ def test_two_steps_by_hand_without_momentum_and_decay() -> None:
     weight, forget, retain = torch.eye(2), torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])
     for _ in range(2):
         descend = torch.outer((weight @ retain).softmax(0) - torch.tensor([0.0, 1.0]), retain)
-        climb = torch.outer((weight @ forget).softmax(0) - torch.tensor([1.0, 0.0]), forget)
-        weight = weight - 0.5 * (0.75 * descend - 0.25 * climb)
+        ascent = torch.outer((weight @ forget).softmax(0) - torch.tensor([1.0, 0.0]), forget)
+        weight = weight - 0.5 * (0.75 * descend - 0.25 * ascent)
     torch.testing.assert_close(unlearned.state_dict()["weight"], weight)
 
 

@@ -219,7 +219,7 @@ def test_what_does_not_fit_is_named_and_nothing_changes(tmp_path: Path, suffix: 
 def test_a_long_list_is_cut_and_counted(tmp_path: Path) -> None:
     torch.save({"head.bias": torch.zeros(5)}, tmp_path / "w.pt")
     with pytest.raises(
-        BadInput, match=r"19 missing: 'features\.0\.weight', ('\S+',? ){4}and 14 more\. Were"
+        BadInput, match=r"19 missing: 'features\.0\.weight', ('\S+',? ){4}and 14 more\. Check"
     ):
         load_weights(net(1), tmp_path / "w.pt")
 

@@ -271,7 +271,7 @@ def audit(rng: random.Random, verdict: str, names: Sequence[str]) -> dict[str, A
     }
     unseen = {"original": value(0.8), "unlearned": value(0.6), "retrained": None}
     one = {
-        "about": "share of this class's test samples that are classified right",
+        "about": "share of this class's test samples that are classified correctly",
         "unit": "%",
         "n": TEST,
         **unseen,

@@ -506,7 +506,7 @@ def test_a_further_request_says_what_was_forgotten_before(tmp_path: Path) -> Non
         "rank_before": 0.5,
         "rank_after": 0.4,
     }
-    record["earlier"] = [{**scores, "state": "too few to tell", "best": 0.0, "best_rank": 0.5}]
+    record["earlier"] = [{**scores, "state": "undecided", "best": 0.0, "best_rank": 0.5}]
     (folder / "run.json").write_text(json.dumps(record))
     html = render(Contents(read_runs([folder])))
     assert "secret.png" not in html

@@ -1,8 +1,10 @@
 """Audits of unlearned models.
 
-`auditing` audits any models; `duck.commands.audit` does so for a stored run. Both end in one of the
-tiers: `quick`, `oracle` and, with a pool, `full`. A tier measures all models (`measurements`,
-`memory`, `probes`, `pool_measures`, and the attacks in `attacks`), lets the `judge` compare the
-unlearned model with retrained ones, checks the judge by `controls`, and returns an `Audit`
-(`verdict`).
+`auditing` audits any models; `duck.commands.audit` audits a stored run. Both run one of the tiers
+`quick`, `oracle` and, with a pool, `full`. A tier has these steps:
+
+- measure all models (`measurements`, `memory`, `probes`, `pool_measures`, and `attacks`);
+- compare the unlearned model with retrained ones (`judge`);
+- check the comparison with models whose verdict is known (`controls`);
+- return an `Audit` (`verdict`).
 """

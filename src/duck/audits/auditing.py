@@ -24,7 +24,7 @@ from duck.types import Original, Scenario
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class AuditInput:
     """One unlearning to audit: the models before and after, and what the run recorded."""
 
     scenario: Scenario
@@ -52,7 +52,7 @@ class Case:
 
 
 def run_audit(
-    case: Case,
+    inputs: AuditInput,
     tier: Tier,
     references: References | None = None,
     pool_of: Callable[[], Pool] | None = None,
@@ -61,40 +61,40 @@ def run_audit(
     """Run an audit of any tier, and train the models that it needs.
 
     Args:
-        case: The unlearning to audit.
+        inputs: The unlearning to audit.
         tier: One forget sample gets the audit of the quick tier, whatever is asked for.
         references: The models to compare with, above the quick tier.
         pool_of: Opens or builds the pool, in the full tier.
         limits: How much may be left in a model that is called forgotten.
     """
-    if tier == "quick" or len(case.scenario.forget) == 1:
-        audit = replace(audit_quick(case, limits), tier=tier)
+    if tier == "quick" or len(inputs.scenario.forget) == 1:
+        audit = replace(audit_quick(inputs, limits), tier=tier)
     else:
         assert references is not None
         check_gradients()  # These are errors before anything is trained.
-        make_setting(case.scenario)
+        make_setting(inputs.scenario)
         pool = pool_of() if tier == "full" and pool_of is not None else None
-        audit = audit_oracle(case, references.retrained, pool, references.planted, limits)
+        audit = audit_oracle(inputs, references.retrained, pool, references.planted, limits)
     return replace(audit, limits=limits or Limits())
 
 
-def audit_quick(case: Case, limits: Limits | None = None) -> Audit:
+def audit_quick(inputs: AuditInput, limits: Limits | None = None) -> Audit:
     """Run the quick tier: seconds, and no other model."""
     start = time.monotonic()
-    is_single = len(case.scenario.forget) == 1
-    check_unseen(case.scenario)
-    setting = None if is_single else make_setting(case.scenario)
-    unlearned = case.compute_outputs(case.unlearned, "unlearned model")
-    original = case.compute_outputs(case.original.model, "original")
+    is_single = len(inputs.scenario.forget) == 1
+    check_unseen(inputs.scenario)
+    setting = None if is_single else make_setting(inputs.scenario)
+    unlearned = inputs.compute_outputs(inputs.unlearned, "unlearned model")
+    original = inputs.compute_outputs(inputs.original.model, "original")
     if setting is None:
-        return _add_time(quick_single(unlearned, original, case.subject), start)
-    audit = quick(setting, unlearned, original, case.subject, case.coverage, limits)
-    reasons = (*audit.reasons, *case.notes, *_structure(case))
+        return _add_time(quick_single(unlearned, original, inputs.subject), start)
+    audit = quick(setting, unlearned, original, inputs.subject, inputs.coverage, limits)
+    reasons = (*audit.reasons, *inputs.notes, *_structure(inputs))
     return _add_time(replace(audit, reasons=reasons), start)
 
 
 def audit_oracle(
-    case: Case,
+    inputs: AuditInput,
     retrained: Sequence[nn.Module],
     pool: Pool | None = None,
     planted: Mapping[float, Sequence[nn.Module]] | None = None,
@@ -103,24 +103,24 @@ def audit_oracle(
     """Run the oracle tier against retrained models, or with a pool the full tier.
 
     Args:
-        case: The unlearning to audit.
+        inputs: The unlearning to audit.
         retrained: Models that never saw the forget samples.
         pool: The pool of the full tier.
         planted: Models that keep a share of the forget set, by that share, to state the power.
         limits: How much may be left in a model that is called forgotten.
     """
     start = time.monotonic()
-    setting = make_setting(case.scenario)
+    setting = make_setting(inputs.scenario)
     models = Models(
-        case.compute_outputs(case.unlearned, "unlearned model"),
-        case.compute_outputs(case.original.model, "original"),
+        inputs.compute_outputs(inputs.unlearned, "unlearned model"),
+        inputs.compute_outputs(inputs.original.model, "original"),
         [
-            case.compute_outputs(model, f"retrained model {index}")
+            inputs.compute_outputs(model, f"retrained model {index}")
             for index, model in enumerate(retrained)
         ],
-        _untrained_outputs(case),
+        _untrained_outputs(inputs),
         {
-            share: [case.compute_outputs(model, "planted model") for model in group]
+            share: [inputs.compute_outputs(model, "planted model") for model in group]
             for share, group in (planted or {}).items()
         },
     )
@@ -128,21 +128,21 @@ def audit_oracle(
     audit = oracle(
         setting,
         models,
-        case.subject,
+        inputs.subject,
         limits=limits,
-        relearned=relearning(case.scenario, case.original.model, case.unlearned, retrained),
-        coverage=case.coverage,
-        notes=(*case.notes, *_structure(case)),
+        relearned=relearning(inputs.scenario, inputs.original.model, inputs.unlearned, retrained),
+        coverage=inputs.coverage,
+        notes=(*inputs.notes, *_structure(inputs)),
         pool=evidence_of(pool, setting, limits or Limits()) if pool else None,
     )
     return _add_time(audit, start)
 
 
-def _structure(case: Case) -> tuple[str, ...]:
+def _structure(inputs: AuditInput) -> tuple[str, ...]:
     """Return a sentence where the modules differ from those of the original."""
     before, after = (
         [type(module).__name__ for module in model.modules() if not list(module.children())]
-        for model in (case.original.model, case.unlearned)
+        for model in (inputs.original.model, inputs.unlearned)
     )
     if before == after:
         return ()
@@ -152,13 +152,13 @@ def _structure(case: Case) -> tuple[str, ...]:
     )
 
 
-def _untrained_outputs(case: Case) -> ModelOutputs | None:
-    if case.original.new_model is None:
+def _untrained_outputs(inputs: AuditInput) -> ModelOutputs | None:
+    if inputs.original.new_model is None:
         return None
-    device = device_of(case.original.model)
-    with global_seed(seeded(case.scenario.seed, "audit", "untrained"), device):
-        untrained = case.original.new_model().to(device)
-    return case.compute_outputs(untrained, "untrained model")
+    device = device_of(inputs.original.model)
+    with global_seed(seeded(inputs.scenario.seed, "audit", "untrained"), device):
+        untrained = inputs.original.new_model().to(device)
+    return inputs.compute_outputs(untrained, "untrained model")
 
 
 def _refuse_copies(unlearned: ModelOutputs, references: Sequence[ModelOutputs]) -> None:

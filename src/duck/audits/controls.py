@@ -21,7 +21,7 @@ from duck.runtime import seeded
 HEAD_STEPS = 100
 HEAD_DECAY = 1e-5
 SEVERAL = 5
-"""From this number of retrained models on, one of them may lie outside."""
+"""With at least this many retrained models, one of them may lie outside."""
 ANY_OTHER = f"any verdict but {FORGOTTEN}"
 RETRAINED_ACCURACY = "retrained accuracy"
 REFERENCE_CONTROLS = frozenset({"retrained", RETRAINED_ACCURACY})
@@ -32,7 +32,7 @@ SHORTFALL = 0.1
 
 
 def disguise(original: ModelOutputs, setting: Setting) -> dict[str, ModelOutputs]:
-    """Make outputs of the original look as if it had forgotten, with its knowledge in place."""
+    """Modify outputs of the original to look forgotten, although the model has not changed."""
     disguised = {
         "head retrained": retrain_head(original, setting),
         "output noise": add_noise(original, setting),
@@ -98,7 +98,7 @@ def _fit_softmax(features: Array, targets: Array) -> Array:
 
 
 def check(judge: Judge, disguised: Sequence[str]) -> dict[str, Control]:
-    """Judge the original and its disguises, and each retrained model by the others."""
+    """Judge the original, its modified outputs, and each retrained model by the others."""
     got = verdict_of(judge.grades("original"))
     checked = {"original": Control(NOT_FORGOTTEN, got, got == NOT_FORGOTTEN)}
     for name in disguised:

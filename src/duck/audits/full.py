@@ -176,7 +176,7 @@ def _advantage(name: str, auc: Estimate, chance: float, wanted: float | None) ->
 
 
 def _ulira_rows(models: Models, oracles: Margins, rocs: Mapping[str, Roc]) -> dict[str, Row]:
-    """Return the rows of U-LiRA: AUC, TPR, oracles among themselves, unlearned models likewise."""
+    """Return the rows of U-LiRA: AUC, TPR, and the AUC among oracles and among unlearned models."""
     aucs = {
         name: add_fit_error(rocs[name].auc, against_oracles, margins, oracles)
         for name, margins in models.items()

@@ -37,8 +37,8 @@ ALPHA = 0.05
 MAX_RATIO = 1.5
 """Limit of the excess distance, as a multiple of that between retrained models."""
 LEAST_SEPARATION = 3.0
-"""A measure says nothing of memory unless the original lies this many spreads of retrained models
-away from them."""
+"""A measure of memory is left out unless the original is at least this many standard deviations of
+the retrained models above their mean."""
 MAX_SECONDARY = 0.5
 """Residual memory that a model which is called forgotten may have by other measures than margins.
 They scatter more between retrained models."""
@@ -172,7 +172,7 @@ class Judge:
     def _memory_band(self, measure: Measure) -> tuple[Band, float] | None:
         """Return the band of retrained models and the distance of the original from its mean.
 
-        None: the original is too close for the measure to say anything.
+        None: the original is too close to retrained models.
         """
         band = self._band(measure)
         distance = self._scaled(measure, "original") - band.mean
@@ -235,9 +235,9 @@ class Judge:
     def _memory_answer(self, evidence: Evidence) -> Answer:
         """Answer by one measure.
 
-        Of a class margins say little once a model does not name it: "no" then needs every other
-        measure to exclude a large part, too. Of single samples a measure that resolves no such part
-        says nothing.
+        If a model no longer predicts a class, margins show little memory of it: "no" then requires
+        that every other measure also excludes a large part. For single samples, a measure that
+        cannot resolve such a part is ignored.
         """
         if evidence.low > evidence.limit:
             return "yes"
@@ -306,7 +306,7 @@ class Judge:
         return abs(auc.value - 0.5) > float(norm.ppf(1 - ALPHA / (2 * count))) * error
 
     def _differs(self, model: str) -> Grade:
-        """A difference is noted if it is significant; it never decides the verdict."""
+        """Report significant differences. They never decide the verdict."""
         found = []
         measures = self._measures_of("differs")
         for measure in measures:
@@ -329,7 +329,7 @@ def _with_holm(found: Sequence[Evidence]) -> list[Evidence]:
 
 
 def verdict_of(grades: Mapping[Question, Grade]) -> Verdict:
-    """Return the verdict by the first two questions. A mere difference does not decide."""
+    """Return the verdict by the first two questions. The third one does not affect it."""
     answers = {grades["remembers"].answer, grades["exposed"].answer}
     if "yes" in answers:
         return NOT_FORGOTTEN

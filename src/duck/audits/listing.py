@@ -30,7 +30,7 @@ ORACLE = {
     "k-NN probe": "nearest neighbours among embeddings",
     "ZRF": "similarity to a randomly initialised model",
     "neighbour accuracy": "accuracy on the classes most confused with the forgotten one",
-    "relearning": "training steps until the forgotten samples are known again",
+    "relearning": "training steps until the model relearns the forgotten samples",
 }
 FULL = {
     "U-LiRA excess": "U-LiRA on forget samples minus U-LiRA on unseen ones",

@@ -35,11 +35,11 @@ FLOOR = 0.01
 differ."""
 NEAR_CLASSES = 3
 ABOUT_SPLIT = {
-    "forget": "share of the forget samples that are classified right",
-    "retain": "share of retained training samples that are classified right",
-    "test": "share of the test samples that are classified right",
-    "forget-test": "share of unseen samples of the forgotten class that are classified right",
-    "retain-test": "share of unseen samples of the other classes that are classified right",
+    "forget": "share of the forget samples that are classified correctly",
+    "retain": "share of retained training samples that are classified correctly",
+    "test": "share of the test samples that are classified correctly",
+    "forget-test": "share of unseen samples of the forgotten class that are classified correctly",
+    "retain-test": "share of unseen samples of the other classes that are classified correctly",
 }
 OfModel = Callable[[ModelOutputs], "Measurement"]
 OfPair = Callable[[ModelOutputs, ModelOutputs], Array]
@@ -141,7 +141,7 @@ def accuracies(setting: Setting) -> list[Measure]:
 
     about = (
         "share of all samples of the forgotten class, forgotten and unseen, "
-        "that are classified right"
+        "that are classified correctly"
     )
     return [*measures, Measure("recognised", about, "%", recognised)]
 
@@ -151,7 +151,7 @@ def class_accuracies(setting: Setting, labels: npt.NDArray[np.int64]) -> list[Me
 
     `labels` are those of the unseen samples.
     """
-    about = "share of this class's test samples that are classified right"
+    about = "share of this class's test samples that are classified correctly"
     measures = []
     for index, name in enumerate(setting.classes):
         rows = setting.test[labels[setting.test] == index]

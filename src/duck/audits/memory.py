@@ -37,8 +37,8 @@ ABOUT = {
 }
 ABOUT_PROBE = {
     "class": "share of the forgotten class found by its mean embedding, learned from 1 label",
-    "samples": "share of forget samples that a linear probe fitted on retained ones reads right, "
-    "minus that of unseen samples",
+    "samples": "share of forget samples that a linear probe fitted on retained ones classifies "
+    "correctly, minus that of unseen samples",
 }
 EMBEDDING = "embedding"
 INNER = "inner embedding"

@@ -32,7 +32,7 @@ class PythonNames:
     method: str = ""
     """The method that ran; "" where it is not known."""
     softer: str = ""
-    """The argument for a method that forgets less hard; "" where none is known."""
+    """The argument for a method that forgets less strongly; "" where none is known."""
     retraining: str = "new_model=new_model, recipe=recipe"
     """The arguments for retraining."""
 

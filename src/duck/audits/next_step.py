@@ -45,8 +45,8 @@ WITHOUT_RECIPE = {
 }
 """The same where it is not known how the original was trained."""
 FOR_ONE_SAMPLE = {
-    ASSURED: "Methods in turn, until the loss of the sample is as for nine of ten unseen samples",
-    RETRAINED: "Retraining, which alone forgets one sample for certain",
+    ASSURED: "Methods in turn, until the loss of the sample is like that of unseen samples",
+    RETRAINED: "Retraining, the only method that certainly forgets one sample",
 }
 ONE_SAMPLE = "No audit gives a verdict for one sample: read the percentile of its loss."
 TOO_HARD = (
@@ -234,7 +234,7 @@ class _Repetition:
         return [*words, "--ignore-earlier"] if request_digest(weights) else words
 
     def _data_flags(self) -> list[str]:
-        """Return where the data are by the record, unless the audit was told another place."""
+        """Return where the data are by the record, unless the audit has another place."""
         is_told = self.options.data or self.options.root
         return [] if is_told else data_flags(self.run, self.folder, _from_here)
 
@@ -296,7 +296,7 @@ def is_pushed_away(audit: Audit) -> bool:
 
 
 def softer_method(method: Method, data: str, kind: str, samples: int) -> str | float | None:
-    """Return what forgets less hard: a method with its tuned preset, or a lower learning rate.
+    """Return what forgets less strongly: a method with its tuned preset, or a lower learning rate.
 
     None: the method has no learning rate of its own.
     """

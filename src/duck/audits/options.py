@@ -50,8 +50,8 @@ class AuditOptions:
     head: str | None = None
     """Name of the classifier head inside the model. Default: it is found."""
     trust_model_code: bool = False
-    """Import and call the model builder (package.module:function) that the run names. Its code can
-    do anything."""
+    """Import and call the model builder (package.module:function) that the run names. This executes
+    its code."""
     device: str = "auto"
     """auto, cpu, cuda, ..."""
 

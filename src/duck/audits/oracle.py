@@ -157,7 +157,7 @@ def _with_few_references(
 def _make_judge(
     setting: Setting, models: Models, limits: Limits, evidence: PoolEvidence
 ) -> tuple[Judge, list[str]]:
-    """Return the judge of all models, and the names of the disguised originals."""
+    """Return the judge of all models, and the names of the originals with modified outputs."""
     references = {f"retrained {index}": outputs for index, outputs in enumerate(models.retrained)}
     few = len(references) < LEAST
     disguised = {} if few else controls.disguise(models.original, setting)
@@ -249,7 +249,7 @@ def decide(
         return verdict, False, [*uncovered, *failures, *answers]
     verdict = NOT_FORGOTTEN if uncovered else verdict_of(grades)
     if verdict == FORGOTTEN and failures:
-        # An audit that calls a known cheat forgotten must not call anything so.
+        # An audit that calls a control forgotten must not call any model forgotten.
         return NO_VERDICT, False, [*failures, *answers]
     if verdict == FORGOTTEN and count < ENOUGH:
         few = (
@@ -275,9 +275,9 @@ def _failure(name: str, control: Control) -> str:
         )
     if name == controls.RETRAINED_ACCURACY:
         return (
-            f"A retrained model got {control.got}, and {control.expected} were expected, the "
-            f"original's accuracy less {100 * controls.SHORTFALL:.0f} points: it was not trained "
-            "as the original was (recipe, mean and std of the pixels)."
+            f"A retrained model got {control.got}, but {control.expected} were expected (the "
+            f"accuracy of the original minus {100 * controls.SHORTFALL:.0f} points). It was not "
+            "trained like the original (recipe, mean and std of the pixels)."
         )
     return (
         f"The control '{name}' has not forgotten and does not differ from retrained models: "

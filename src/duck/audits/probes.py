@@ -27,16 +27,16 @@ def probes(setting: Setting, labels: Labels) -> list[Measure]:
     A removed class is learned from some of its samples, single samples from retained ones.
     """
     if setting.kind == "samples":
-        about = "share of forget samples that a linear probe fitted on retained ones reads right"
-        near = "share of forget samples that their nearest retained ones name right"
+        about = "share of forget samples that a linear probe fitted on retained ones gets right"
+        near = "share of forget samples that the nearest retained samples get right"
         return [
             Measure("linear probe", about, "%", _linear_kept),
             Measure("k-NN probe", near, "%", _nearest_kept),
         ]
     fewest = int(np.bincount(labels)[setting.forgotten_classes].min())
     few = [shots for shots in SHOTS if shots == JUDGED or 2 * shots <= fewest]
-    about = "share of forget samples that a linear probe fitted on all classes reads right"
-    near = f"share of forget samples that their {NEIGHBOURS} nearest neighbours name right"
+    about = "share of forget samples that a linear probe fitted on all classes gets right"
+    near = f"share of forget samples that the {NEIGHBOURS} nearest neighbours get right"
     return [
         *(
             Measure(

@@ -48,12 +48,12 @@ from duck.types import Estimate
 ALPHA = 0.01
 """Stricter than in the other tiers, since no control checks these tests."""
 HAND_PICKED_ALPHA = 0.001
-"""For all attacks together. A random request that is taken for hand-picked is hardly judged."""
+"""For all attacks together. It is strict, because a hand-picked request is hardly judged."""
 BOUND_LEVEL = 0.99
 MIN_EXCESS = 0.1
 """How much more the unlearned model must separate hand-picked samples than the original does."""
 USUAL_PERCENTILES = (0.05, 0.95)
-"""Between them a model that never saw a sample puts its loss nine times of ten."""
+"""In a model that never saw a sample, its loss lies between them in 90 % of the cases."""
 LOSS_PERCENTILE = "loss percentile"
 Curves = dict[str, dict[str, RocCurve]]
 NO_TRACE = (
@@ -373,7 +373,7 @@ def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) 
     count = int((unlearned.unseen.labels == unlearned.forget.labels[0]).sum())
     meaning = "which is unusual for a sample that a model never saw"
     if _is_usual(after):
-        meaning = "as for nine of ten samples that a model never saw"
+        meaning = "as for 90 % of the samples that a model never saw"
     reason = (
         f"One sample gives no verdict. Its loss is higher than that of {100 * after.value:.0f} % "
         f"of {count} unseen samples of its class, {meaning}; in the original it was higher than "
@@ -391,7 +391,7 @@ def quick_single(unlearned: ModelOutputs, original: ModelOutputs, subject: str) 
 
 
 def has_usual_loss(audit: Audit) -> bool:
-    """Return whether the loss of a single sample is as for nine of ten unseen samples."""
+    """Return whether the loss of a single sample lies in the range of 90 % of unseen samples."""
     after = audit.attacks[LOSS_PERCENTILE].unlearned
     return after is not None and _is_usual(after)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import nn
 
 from duck.audits.oracle import ENOUGH
-from duck.audits.parts import SHARES, plant
+from duck.audits.sub_scenarios import SHARES, plant
 from duck.audits.verdict import DEFAULT_MODELS
 from duck.display import Display
 from duck.errors import BadInput

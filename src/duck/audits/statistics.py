@@ -250,7 +250,7 @@ def roc(scored: Scored) -> Roc:
         raise BadInput(
             "An attack needs at least 2 members and 2 non-members, "
             f"got {members} and {others}. "
-            "Non-members are unseen samples: is the holdout empty?"
+            "Non-members are unseen samples: check that the holdout is not empty."
         )
     order = np.argsort(-scored.scores, kind="stable")
     sorted_scores, is_member = scored.scores[order], scored.members[order]

@@ -133,7 +133,7 @@ def in_words(
     aucs = {name: curve.auc.value for name, curve in curves.items()}
     name = max(aucs, key=lambda key: abs(aucs[key] - 0.5))
     usual = [roc(attacks[name](outputs)).auc.value for outputs in retrained] or [0.5]
-    # An attacker whose score is lower for members turns it around.
+    # If members have lower scores, the attacker reverses the order.
     chances = [auc if aucs[name] >= 0.5 else 1 - auc for auc in (aucs[name], fmean(usual))]
     compared = "for retrained models" if retrained else "by guessing"
     pairs = (

@@ -20,10 +20,10 @@ from duck.records import structure_input
 
 ClaimAnswer = Literal["holds", "does not hold", "in part", "not run"]
 ClaimVerdict = Literal["yes", "weak yes", "no", "missing", "note"]
-"""A weak yes has too few cases: it keeps a claim from failing, and from holding."""
+"""weak yes: as claimed, but in too few cases. The claim then neither fails nor holds."""
 
 MIN_CASES = 3
-"""A rival with fewer cases is named: its mean says little."""
+"""Rivals with fewer cases are listed, because their means are imprecise."""
 LEVEL = 0.05
 """Of the Wilcoxon tests."""
 ABOUT = 0.75
@@ -44,7 +44,7 @@ class Claim:
 
 
 class Finding(NamedTuple):
-    """One line of evidence, and what it says of the claim. A note says nothing of it."""
+    """One line of evidence, and what it says of the claim. A note is no evidence."""
 
     text: str
     verdict: ClaimVerdict
@@ -209,7 +209,7 @@ def _format_scores(row: Group, score: str) -> str:
 
 
 def _verdict(holds: bool, n: int) -> ClaimVerdict:
-    """Few cases can speak against a claim, but not settle that it holds."""
+    """Few cases can refute a claim, but not confirm it."""
     if not holds:
         return "no"
     return "yes" if n >= MIN_CASES else "weak yes"
@@ -369,7 +369,7 @@ def _compare_row(entry: ClaimEntry, rows: Sequence[Group], row: Group) -> Iterat
             yield Finding(text, "missing")
             continue
         verdict = _judge(found)
-        ending = " Too few cases to tell." if verdict == "missing" else ""
+        ending = " Too few cases to decide." if verdict == "missing" else ""
         differences = "; ".join(
             measure.difference(pairs, names[measure.other]) for measure, pairs in found.items()
         )

@@ -62,7 +62,7 @@ class BenchOptions:
     depend on the pool; with --table, only results with this pool are shown."""
     trust_model_code: bool = False
     """Import and call the model builder (package.module:function) that a grid of your own names.
-    Its code can do anything."""
+    This executes its code."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, ..."""
 

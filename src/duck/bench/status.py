@@ -148,7 +148,7 @@ class Planner:
                     part_steps.append(item.step(seconds))
                 continue
             original = 0.0 if item.original.id in planned else item.original_seconds
-            # Grids share runs: what one fills, the other finds done.
+            # Grids share runs: a run that one grid needs is done for the other, too.
             if item.seconds is None or original is None or item.id in planned:
                 continue
             if item.seconds + original <= left:
@@ -299,7 +299,7 @@ def _steps(
     wanted = {key: frozenset(values) for key, values in only.items()}
     keys = next(iter(chosen)).keys
     differing = [key for key in keys if len({cell.keys[key][0] for cell in chosen}) > 1]
-    # Without a differing key, blocks cannot be told apart: the command runs all of them.
+    # Without a differing key, blocks cannot be distinguished: the command runs all of them.
     if set(narrow(missing, wanted)) == set(chosen) or not differing:
         words = ",".join(f"{key}={value}" for key, values in only.items() for value in values)
         only_flag = ["--only", words] if words else []

@@ -70,7 +70,7 @@ class TableRow:
 
     @property
     def notes(self) -> dict[str, int]:
-        """The notes of the runs, with their counts; everybody expects those of the original."""
+        """The notes of the runs, with their counts; those of the original are left out."""
         notes: Counter[str] = Counter()
         if self.group.cell.method != "original":
             for result in self.group.done.values():

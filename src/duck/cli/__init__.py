@@ -44,14 +44,14 @@ PRINTING_COMMANDS = ("list", "show")
 """Commands that compute nothing; `--help` of the others does not either."""
 
 AFTER_INTERRUPT = {
-    "train": "No half-written run was left. The same command resumes after the last finished "
+    "train": "No incomplete run was stored. The same command resumes after the last finished "
     "epoch.",
     "audit": "Finished retrained models and models of a pool are stored. The same command reuses "
     "them.",
     "pool": "Finished models are stored. The same command resumes.",
     "report": "Finished files are there. The same command writes them again.",
 }
-RERUN_AFTER_INTERRUPT = "No half-written run was left. The same command starts it again."
+RERUN_AFTER_INTERRUPT = "No incomplete run was stored. The same command starts it again."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -102,8 +102,8 @@ def _help() -> str:
         "Make a trained image classifier forget, and measure whether it worked.\n\n"
         f"{rows}\n\n"
         "`duck COMMAND --help` explains each command. Try `duck demo` first.\n"
-        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request is known, too much\n"
-        "accuracy lost, or runs failed; 2 wrong input; 3 no verdict; 4 internal error;\n"
+        "Exit codes: 0 done or forgotten; 1 not forgotten, an earlier request is remembered, too\n"
+        "much accuracy lost, or runs failed; 2 wrong input; 3 no verdict; 4 internal error;\n"
         "130 interrupted (Ctrl-C)."
     )
 

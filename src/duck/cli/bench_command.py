@@ -110,7 +110,7 @@ def main(argv: list[str]) -> int:
     _print_counts(args, run)
     if args.bench.rehearse and not args.json:
         _print_table(args, results)
-        say("This was a rehearsal: it shows that the grid runs. Its numbers mean nothing.")
+        say("This was a rehearsal: it only checks that the grid runs. Ignore its numbers.")
     return FAILED if run.counts.failed else DONE
 
 

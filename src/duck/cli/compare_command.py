@@ -91,7 +91,7 @@ def _print_notes(compared: Sequence[Compared], printed: Sequence[Finding]) -> No
     """Print each note once, with the methods that it is about."""
     methods_by_note: dict[str, list[str]] = {}
     for row in compared:
-        # The original forgets nothing: its notes say what everybody expects.
+        # The original forgets nothing by definition, so its notes are not printed.
         if row.outcome is None or row.name == "original":
             continue
         # The first note of a damaged model says that, and is printed already.

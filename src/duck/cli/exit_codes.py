@@ -6,8 +6,8 @@ from typing import IO
 
 DONE = 0
 FAILED = 1
-"""Nothing was forgotten, an earlier request is known, too much accuracy was lost, an audit found
-"not forgotten", or runs failed."""
+"""Nothing was forgotten, an earlier request is remembered, too much accuracy was lost, an
+audit found "not forgotten", or runs failed."""
 MISUSE = 2
 NO_VERDICT = 3
 CRASHED = 4

@@ -98,7 +98,7 @@ class ForgetFlags(inputs.SharedFlags):
     and --data IMAGES). It can be the run of an earlier request: what that forgot stays out of the
     retain set and is scored again. The request is --classes 3 5, or --fraction 0.1, or --ids FILE
     with one id a line. Exit code 1: nothing was forgotten, too much accuracy was lost, the model
-    knows what an earlier request was to forget, or no method passed --assure within its budget. At
+    remembers samples of an earlier request, or no method passed --assure within its budget. At
     the end are the settings of the chosen --method, with its preset for these data. A file for
     --config has them, too.
 
@@ -268,7 +268,7 @@ def _print_run(forgotten: ForgetRun, as_json: bool) -> int:
 
 
 def _exit_code(run: runs.Run) -> int:
-    return FAILED if any(scores.is_known for scores in run.earlier) else EXIT_CODES[run.status]
+    return FAILED if any(scores.is_remembered for scores in run.earlier) else EXIT_CODES[run.status]
 
 
 def _print_text(forgotten: ForgetRun) -> None:

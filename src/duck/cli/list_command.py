@@ -1,4 +1,4 @@
-"""duck list: the methods, presets, scenarios, data sets, models, attacks and grids."""
+"""duck list: the methods, presets, requests, data sets, models, attacks and grids."""
 
 import inspect
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from duck.cli.console import emit, print_table
 from duck.cli.exit_codes import DONE
 from duck.cli.parsing import parse
 
-Kind = Literal["methods", "presets", "scenarios", "datasets", "models", "attacks", "grids"]
+Kind = Literal["methods", "presets", "requests", "datasets", "models", "attacks", "grids"]
 Row = dict[str, Any]
 
 
 @dataclass
 class ListFlags:
-    """List methods, presets, scenarios, datasets, models, attacks or grids.
+    """List methods, presets, requests, datasets, models, attacks or grids.
 
     `presets` shows the settings of each method for each data set, and where their values come from.
     """
@@ -49,11 +49,11 @@ def _format_cell(value: Any) -> str:
 
 # Each function imports only what it lists.
 def _list_methods() -> list[Row]:
-    from duck.comparison import suited
+    from duck.comparison import methods_for_kind
     from duck.methods import METHODS
 
     rows = []
-    for name in suited():
+    for name in methods_for_kind():
         method = METHODS[name]
         facts = {"paper": method.paper, "scenarios": list(method.scenarios)}
         rows.append({"name": name, **facts, "needs_retain": method.needs_retain})
@@ -115,7 +115,7 @@ def _list_registry(module: str, name: str) -> list[Row]:
 ROWS: dict[Kind, Callable[[], list[Row]]] = {
     "methods": _list_methods,
     "presets": _list_presets,
-    "scenarios": partial(_list_registry, "duck.scenarios", "SCENARIOS"),
+    "requests": partial(_list_registry, "duck.scenarios", "REQUESTS"),
     "datasets": partial(_list_registry, "duck.data", "DATASETS"),
     "models": partial(_list_registry, "duck.models", "MODELS"),
     "attacks": _list_attacks,

@@ -80,7 +80,7 @@ def assure_run(
 ) -> AssuredRun:
     """Try methods until one passes the audits, and store its model, as `duck forget --assure` does.
 
-    The last method is retraining, which needs no proof.
+    The last method is retraining, which needs no audit.
     """
     options.check()
     chosen = assurance or AssureOptions()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from duck import runs
-from duck.audits.auditing import Case, run_audit
+from duck.audits.auditing import AuditInput, run_audit
 from duck.audits.full import check_pool_models, check_size
 from duck.audits.next_step import next_steps
 from duck.audits.options import AuditOptions
@@ -74,9 +74,11 @@ class _RunAudit:
     def __call__(self) -> RunAudit:
         self._check_recipe()
         original = self._find_original()
-        case = self._case(original)
+        inputs = self._audit_input(original)
         options = self.options
-        audit = run_audit(case, options.tier, self._references(case), self._pool, options.limits)
+        audit = run_audit(
+            inputs, options.tier, self._references(inputs), self._pool, options.limits
+        )
         steps = next_steps(self.opened.run, self.folder, audit, options, original)
         audit = replace(audit, seconds=time.monotonic() - self.start, next_steps=steps)
         return RunAudit(audit, self.opened.run, _store(audit, self.folder))
@@ -127,17 +129,17 @@ class _RunAudit:
             return
         raise BadInput(
             f"The original of {self.folder} was trained elsewhere, and its recipe is not known. "
-            f"Models of another recipe differ from it for that alone. {' '.join(advice)} Or add "
-            "--default-recipe to compare with models of the default recipe."
+            f"Models of another recipe differ from it for that reason alone. {' '.join(advice)} Or "
+            "add --default-recipe to compare with models of the default recipe."
         )
 
-    def _case(self, original: Path) -> Case:
+    def _audit_input(self, original: Path) -> AuditInput:
         experiment = self.opened.experiment
         samples = self.opened.run.samples
         assert experiment.request is not None
         is_foreign = self._is_recipe_unknown and self.options.tier != "quick"
         has_files = any(place.is_file() for place in self.options.retrained)
-        return Case(
+        return AuditInput(
             self.opened.scenario,
             Original(
                 self.opened.load_model(original, self.device),
@@ -164,12 +166,12 @@ class _RunAudit:
             )
         return found
 
-    def _references(self, case: Case) -> References:
+    def _references(self, inputs: AuditInput) -> References:
         """Return the given retrained models, with the way to train others where it is known."""
         opened, training = self.opened, self.opened.experiment.training
 
         def retrain(scenario: Scenario) -> Retraining:
-            original = case.original.model
+            original = inputs.original.model
             return Retraining(
                 scenario, original, opened.new_model, training.recipe, training, opened.store
             )
@@ -237,7 +239,7 @@ class _RunAudit:
 
 
 def _store(audit: Audit, folder: Path) -> str:
-    """Store an audit; return why it was not stored, or "". The verdict stands all the same."""
+    """Store an audit; return why it was not stored, or "". The verdict does not depend on it."""
     try:
         if save(audit, folder):
             return ""

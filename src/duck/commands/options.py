@@ -20,10 +20,10 @@ from duck.methods.presets import default_recipe
 from duck.models import build
 from duck.models.head import PROBE_IMAGES, find_head
 from duck.models.user_models import in_float32
-from duck.models.weights import digest_of, load_weights, request_digest
+from duck.models.weights import file_digest, load_weights, request_digest
 from duck.scenarios import ForgetClasses, Request, class_from_word
 from duck.types import Data, Drift, Protocols, Recipe, Scenario
-from duck.unlearning import surely_forgot
+from duck.unlearning import certainly_forgot
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class OriginalOptions:
         scenario = scenario_of(self.earlier(), request, data, seed, protocol)
         if self._run is None or self._run.experiment.method is None or not scenario.earlier:
             return scenario
-        forgot = surely_forgot(self._run.experiment.method, self._run.forgot)
+        forgot = certainly_forgot(self._run.experiment.method, self._run.forgot)
         return with_history(scenario, self._run.earlier, forgot, self._run.drift or Drift())
 
     def training(self, data: Data, source: DataOptions) -> Training:
@@ -200,7 +200,7 @@ class OriginalOptions:
         assert self.model is not None
         assert self.weights is not None
         recipe = default_recipe(data.name, len(data.train), data.augment, self.model)
-        return source.training(data, self.model, recipe, weights=digest_of(self.weights))
+        return source.training(data, self.model, recipe, weights=file_digest(self.weights))
 
     def places(self, folder: Path, source: DataOptions) -> runs.Places:
         """Return the paths of the original and the data, from a run folder."""
@@ -246,13 +246,13 @@ class OriginalOptions:
         if digest:
             yield (
                 "The original had forgotten something before (digest of the request: "
-                f"{digest}), which was ignored: it may be known again."
+                f"{digest}), which was ignored. The model may learn those samples again."
             )
         pixels = data.train.pixels
         if pixels is not None and not training.mean and not training.std:
             yield (
-                f"Pixels were normalised by the data's own {pixels}: give --mean and --std if the "
-                "model was trained with others."
+                f"Pixels were normalised with {pixels}, computed from the data. Give --mean and "
+                "--std if the model was trained with other values."
             )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from duck import runs
 from duck.audits.next_step import audit_command, verdict_without_audit
 from duck.audits.options import AuditOptions
-from duck.audits.stored import strongest_audit, undecided_tier
+from duck.audits.strongest_audit import strongest_audit, undecided_tier
 from duck.audits.verdict import NOT_FORGOTTEN, TIERS, Audit, file_of
 from duck.records import InvalidRecord, read_record
 

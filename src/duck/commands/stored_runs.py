@@ -17,7 +17,7 @@ from duck.errors import BadInput
 from duck.experiment import Experiment, fingerprint
 from duck.methods.base import METHODS
 from duck.models.user_models import in_float32
-from duck.models.weights import digest_of, load_weights
+from duck.models.weights import file_digest, load_weights
 from duck.types import Data, Scenario
 
 Role = Literal["original", "retrained"]
@@ -67,7 +67,7 @@ class UnlearningRun:
         if weights is None:
             return None
         path = runs.place_of(self.folder, weights)
-        is_same = path.is_file() and digest_of(path) == self.experiment.training.weights
+        is_same = path.is_file() and file_digest(path) == self.experiment.training.weights
         return path if is_same else None
 
     @property

@@ -116,7 +116,7 @@ def _unscaled_pixels(train: Examples) -> Iterator[Finding]:
     # Normalised pixels have negative values; pixels in 0..1 and grey levels of few bits are small.
     if low >= 0 and 64 <= high <= 255:
         yield Finding(
-            f"The images are floats from {low:g} to {high:g} and are not normalised: are they "
-            "pixels of 0 to 255? If the model was trained on pixels in 0..1 or normalised ones, "
-            "scale them in the same way, or give uint8 images with mean= and std= (--mean, --std)."
+            f"The images are floats from {low:g} to {high:g}, as if they were pixels in 0..255. If "
+            "the model was trained on pixels in 0..1 or on normalised pixels, scale them in the "
+            "same way, or give uint8 images with mean= and std= (--mean, --std)."
         )

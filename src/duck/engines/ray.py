@@ -34,7 +34,7 @@ class RayEngine(Engine):
 
     @contextmanager
     def open(self, function: Callable[[Any], Any], most_tasks: int) -> Iterator["_Actors"]:
-        """Start actors. They end with the context: the cluster may live on."""
+        """Start actors. They end with the context: the cluster may keep running."""
         with self._cluster() as ray:
             # This reference keeps the function for actors that restart.
             stored = ray.put(to_bytes(function))

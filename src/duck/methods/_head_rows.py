@@ -1,4 +1,4 @@
-"""Rows of a classifier head: one for each class, added, removed and drawn afresh."""
+"""Rows of a classifier head: one for each class, added, removed and reinitialised."""
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ def affine_head(model: nn.Module, task: Task) -> AffineHead:
 
 
 def redraw_forgotten(model: nn.Module, task: Task, generator: torch.Generator) -> None:
-    """Draw the rows of classes without retain samples afresh, in place.
+    """Reinitialise the rows of classes without retain samples, in place.
 
     Frozen rows stay as they are, and those of a head that is no linear layer or convolution. The
     task gets a note of it.
@@ -34,7 +34,7 @@ def redraw_forgotten(model: nn.Module, task: Task, generator: torch.Generator) -
     head = _layer_of_logits(model, task)
     if head is None or not _redraw(head, classes, generator):
         task.note(
-            "The head's weights of the forgotten classes were not drawn afresh: they are frozen, "
+            "The head's weights of the forgotten classes were not reinitialised: they are frozen, "
             "or the head is no Linear layer or convolution, or it was not found (then name it: "
             "head=). They may still rank the samples."
         )
@@ -81,7 +81,7 @@ def _has_rows(head: nn.Module, count: int) -> bool:
 
 
 def _redraw(head: AffineHead, classes: Tensor, generator: torch.Generator) -> bool:
-    """Draw rows afresh in place; return False if those of the weight must stay."""
+    """Reinitialise rows in place; return False if those of the weight must stay."""
     weights = {
         name: weight
         for name, weight in _rows(head).items()
@@ -97,7 +97,7 @@ def _redraw(head: AffineHead, classes: Tensor, generator: torch.Generator) -> bo
 def _redraw_parametrized(
     head: AffineHead, classes: Tensor, generator: torch.Generator
 ) -> list[str]:
-    """Draw rows afresh that are computed from others, as by weight_norm; return their names."""
+    """Reinitialise rows that are computed from others, as by weight_norm; return their names."""
     names = [name for name in ("weight", "bias") if is_parametrized(head, name)]
     drawn = []
     for name in names:

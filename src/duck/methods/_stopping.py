@@ -198,7 +198,7 @@ class RankStopRule(StopRule):
 
 
 class _Measurement(NamedTuple):
-    """Ranks of the forget samples, and which forget and comparison samples are classified right."""
+    """Ranks of forget samples, and which forget and comparison samples are classified correctly."""
 
     ranks: Tensor
     forget_correct: Tensor
@@ -206,7 +206,7 @@ class _Measurement(NamedTuple):
 
 
 def costs_accuracy(correct_before: Tensor, correct_after: Tensor) -> bool:
-    """Return whether accuracy was lost, given which samples were classified right.
+    """Return whether accuracy was lost, given which samples were classified correctly.
 
     That is: more than `MAX_ACCURACY_LOSS`, more than one sample, and more than predictions that
     change at random in both directions explain.

@@ -46,8 +46,8 @@ class WarmRestart(BaseMethod):
     shrink: float = 0.0
     """Share of fresh weights that the original's are mixed with at the start."""
     fresh_rows: bool = True
-    """Draw the head's weights of a class that is forgotten as a whole afresh. The old ones would
-    still rank its samples, although the model names the class no more."""
+    """Reinitialise the head's weights of a class that is forgotten as a whole. The old weights
+    would still rank its samples, although the model no longer predicts the class."""
     distillation: float = 0.0
     """Weight of the divergence from the original's outputs on retain samples, in [0, 1]. The
     weight of the labels is the rest."""

@@ -368,7 +368,7 @@ class WithEmbedding(nn.Module):
         name, pool = self.head
         if inputs is None:
             raise BadInput(
-                f"The head {name!r} did not run; is this model unwrapped, or compiled inside?"
+                f"The head {name!r} did not run. Check that the model is wrapped and not compiled."
             )
         embeddings: Tensor = POOLS[pool](inputs)
         if embeddings.dim() != 2 or len(embeddings) != len(logits):

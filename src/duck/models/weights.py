@@ -64,7 +64,7 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], owner: str) ->
     if problems:
         raise BadInput(
             f"{owner} does not fit this model: {'; '.join(problems)}. "
-            "Were the architecture and the number of classes the same?"
+            "Check that the architecture and the number of classes are the same."
         )
     check_weights(found, owner)
     model.load_state_dict(found)
@@ -182,7 +182,7 @@ def _problems(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> li
     return [f"{len(names)} {kind}: {listed(names)}" for kind, names in kinds.items() if names]
 
 
-def digest_of(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """Return a hash of a file of weights."""
     try:
         return hashlib.blake2b(files.read_bytes(path), digest_size=16).hexdigest()

@@ -64,8 +64,8 @@ class Files:
     def private(self) -> bool:
         """Whether only their owner can read the files.
 
-        Their digests of a few sample ids reveal the ids to whoever tries all. A salt would hide
-        them, but parts of a pool that several machines train must have the same fingerprint.
+        Someone who tries all ids finds those behind a digest of a few sample ids. A salt would
+        prevent this, but parts of a pool on several machines must have the same fingerprint.
         """
         request = self.fingerprint["request"]
         return bool(request) and request.get("name") == "samples"

@@ -18,7 +18,7 @@ from duck.assurance import Assurance
 from duck.audits import verdict
 from duck.audits.next_step import audit_command
 from duck.audits.options import AuditOptions
-from duck.audits.stored import strongest_audit
+from duck.audits.strongest_audit import strongest_audit
 from duck.audits.verdict import Audit, RocCurve
 from duck.errors import BadInput, DuckError
 from duck.files import check_regular, finish_replacing

@@ -32,7 +32,7 @@ class ReportOptions:
     """Show a few forgotten samples. Reads the data; do not keep such a page as evidence."""
     trust_model_code: bool = False
     """With --show-samples: import and call the model builder (package.module:function) that a run
-    names. Its code can do anything."""
+    names. This executes its code."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The confidence attack: the model is surer of members, right or wrong. Only grids run it."""
+"""The confidence attack: the model is more confident on members. Only grids run it."""
 
 from duck.audits.attacks.base import ATTACKS, ThresholdAttack
 from duck.audits.scores import Array, Outputs, margins
@@ -10,7 +10,7 @@ class ConfidenceAttack(ThresholdAttack):
 
     title = "confidence attack"
     description = "log-odds of the most probable class of forgotten against unseen samples"
-    direction = "the model is surer of forgotten samples than of unseen ones"
+    direction = "the model is more confident on forgotten samples than on unseen ones"
     tier = None
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The entropy attack: outputs on members are surer."""
+"""The entropy attack: the model is more confident on members."""
 
 from scipy.special import entr
 
@@ -12,7 +12,7 @@ class EntropyAttack(ThresholdAttack):
 
     title = "entropy attack"
     description = "entropies of outputs on forgotten against unseen samples, two-sided"
-    direction = "outputs of forgotten samples are surer than those of unseen ones"
+    direction = "outputs of forgotten samples have a lower entropy than those of unseen ones"
     paper = "Salem 2019, arXiv:1806.01246"
     decisive = True
     order = 50

@@ -41,7 +41,7 @@ class OnlineLiraAttack(PoolAttack):
 def online_lira(target: Scored, models: Margins, seed: int = 0) -> Scored:
     """Return log N(φ; μ_in, σ_in) - log N(φ; μ_out, σ_out) over models with and without the sample.
 
-    Of a sample that no model was trained on, μ_in and σ_in are not known. It gets the σ_in and the
+    For a sample that no model was trained on, μ_in and σ_in are unknown. It gets the σ_in and the
     μ_in - μ_out of the sample whose μ_out is nearest to its own. The scores of a model without any
     of the samples are then alike on both sides.
     """

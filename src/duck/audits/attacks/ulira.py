@@ -195,9 +195,9 @@ def _join(rows: list[Scored], is_member: Flags, models: Places) -> Scored:
 def _without_one(chosen: Flags, model: int) -> Flags:
     """Leave out one chosen model of every sample: the scored one or, if not chosen, the next.
 
-    Both fits then have as many models, whichever side the scored model is on. With the scored one
-    alone left out, a fit with fewer models would be less likely to explain it, and the AUC without
-    a leak would be below 0.5 (0.46 with 12 models of CIFAR-10).
+    Both fits then have as many models, whichever side the scored model is on. Otherwise the fit
+    with fewer models would be less likely to explain it. The AUC without a leak would then be below
+    0.5 (0.46 with 12 models of CIFAR-10).
     """
     first = (model + np.roll(chosen, -model, axis=0).argmax(0)) % len(chosen)
     rest = chosen.copy()

@@ -9,8 +9,8 @@ from duck.audits.verdict import NO_VERDICT, NOT_FORGOTTEN, TIERS, Audit, file_of
 def strongest_audit(audits: Sequence[Audit]) -> Audit | None:
     """Return the audit of the highest tier that has a verdict; if none has, the highest tier.
 
-    What the other tiers add is in its reasons: that a higher one has no verdict, and why a lower
-    one found "not forgotten". Not tested is what the highest tier left open.
+    Its reasons also say that a higher tier has no verdict, and why a lower tier found "not
+    forgotten". `not_tested` is that of the highest tier.
     """
     if not audits:
         return None
@@ -28,10 +28,7 @@ def strongest_audit(audits: Sequence[Audit]) -> Audit | None:
 
 
 def undecided_tier(audits: Sequence[Audit]) -> str:
-    """Return a sentence: a tier above the one whose verdict counts has none; "" if none is above.
-
-    It is empty, too, if no tier has a verdict.
-    """
+    """Return a sentence if the highest tier has no verdict and a lower one has; else ""."""
     highest = max(audits, key=_rank)
     if highest.verdict != NO_VERDICT or all(audit.verdict == NO_VERDICT for audit in audits):
         return ""

@@ -1,4 +1,4 @@
-"""Scenarios made from one: audits on some of its samples, and models that keep some of them."""
+"""Scenarios derived from another one: for audits of some samples, and for planted models."""
 
 from dataclasses import replace
 
@@ -10,11 +10,11 @@ from duck.runtime import seeded
 from duck.types import Scenario
 
 MIN_SAMPLES_TO_SPLIT = 50
-"""Forget samples. Of fewer, both parts have all of them."""
+"""With fewer forget samples, both parts contain all of them."""
 SHARES = (0.1, 0.3, 0.5)
 """Shares of the forget set that planted models keep, one model each."""
 CHOICE_SHARE = 1 / 3
-"""Share of the forget samples for the choice. A screen needs fewer than the final verdict."""
+"""Share of the forget samples for the choice. The choice needs fewer than the final audit."""
 
 
 def split_for_choice(scenario: Scenario) -> tuple[Scenario, Scenario]:
