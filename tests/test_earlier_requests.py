@@ -174,7 +174,9 @@ def test_a_class_that_is_known_again_is_the_first_note() -> None:
     (earlier,) = learned_again.earlier
     assert earlier.state == "known again"
     assert earlier.after > 0.9 > 0.01 >= earlier.before
-    assert notes(scenario, learned_again)[0].startswith("An earlier request came back: class c")
+    (note, *_) = notes(scenario, learned_again)
+    assert note.startswith("An earlier request came back: ")
+    assert "class c" in note
     assert not notes(scenario, outcome)[0].startswith("An earlier request came back")
 
 
@@ -283,7 +285,7 @@ def test_a_class_that_the_earlier_run_left_known_was_never_forgotten() -> None:
     second = duck.forget(first, forget=ForgetClasses([1]), method=DUCK)
     assert second.earlier[0].before > 0.9
     assert second.earlier[0].state == "was never forgotten"
-    assert second.notes[0].startswith("An earlier request was never forgotten: class c")
+    assert "was never forgotten: class c" in second.notes[0]
     fell = score_earlier(
         trained_net(), known_class(0.8), scenario_after(first.scenario, ForgetClasses([1]))
     )[0]
