@@ -222,10 +222,9 @@ def test_retraining_by_an_assumed_recipe_is_noted(
         trained_net(), toy_data(), forget=[1, 2], method="retrained", new_model=toy_net
     )
     taken = "40 epochs of sgd, batch size 512, learning rate 0.2 (one-cycle), augment none"
-    assert (
-        f"The original's recipe is not known: retrained with {taken}. "
-        "A gap to Retrained may come from that." in result.notes
-    )
+    (note,) = (note for note in result.notes if f" {taken}. " in note)
+    assert note.startswith("The original's recipe is not ")
+    assert "gap to Retrained" in note
     other = duck.forget(trained_net(), toy_data(), forget=[1, 2], method=duck.methods.Original())
     assert not any("recipe" in note for note in other.notes)
 

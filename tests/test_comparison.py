@@ -28,7 +28,7 @@ class Broken:
     forgets_by: ClassVar[ForgetsBy] = "nothing"
 
     def __call__(self, model: nn.Module, task: Task) -> nn.Module:
-        raise RuntimeError("the disk of the moon is full")
+        raise RuntimeError("the disk is full")
 
 
 def test_a_failing_method_has_its_error_in_its_row_and_the_others_run(
@@ -43,7 +43,7 @@ def test_a_failing_method_has_its_error_in_its_row_and_the_others_run(
     }
     found = rows(list(compare(toy_original(), class_scenario(), methods)))
     assert [row["method"] for row in found] == list(methods)
-    assert found[0] == {"method": "broken", "error": "RuntimeError: the disk of the moon is full"}
+    assert found[0] == {"method": "broken", "error": "RuntimeError: the disk is full"}
     assert (
         found[1]["gaps"]["forget_test"]
         == found[1]["scores"]["forget_test"] - found[2]["scores"]["forget_test"]

@@ -16,22 +16,22 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "text for a flag": (
         ("training", "recipe", "nesterov"),
         "false",
-        "training.recipe.nesterov is text, not true or false",
+        "training.recipe.nesterov is text, .*true or false",
     ),
     "a number for a flag": (
         ("method", "joint_forward"),
         1,
-        "method.joint_forward is a number, not true or false",
+        "method.joint_forward is a number, .*true or false",
     ),
     "a fraction for a count": (
         ("training", "recipe", "epochs"),
         1.9,
-        "training.recipe.epochs is a number, not a whole number",
+        "training.recipe.epochs is a number, .*whole number",
     ),
     "text for a count": (
         ("training", "recipe", "epochs"),
         "2",
-        "training.recipe.epochs is text, not a whole number",
+        "training.recipe.epochs is text, .*whole number",
     ),
     "text for a rate": (
         ("training", "recipe", "lr"),
@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "a flag for a rate": (
         ("training", "recipe", "lr"),
         True,
-        "training.recipe.lr is true or false, not a number",
+        "training.recipe.lr is true or false, .*a number",
     ),
     "nan": (
         ("training", "recipe", "lr"),
@@ -69,8 +69,8 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
         -1.5,
         "lambda_forget must be 0 or more, got -1.5",
     ),
-    "a negative seed": (("seed",), -1, "seed must be a whole number from 0 to 2^63 - 1, got -1"),
-    "a huge seed": (("training", "seed"), 2**63, "seed must be a whole number from 0 to 2^63 - 1"),
+    "a negative seed": (("seed",), -1, r"^seed must be .* 0 to 2\^63 - 1, got -1"),
+    "a huge seed": (("training", "seed"), 2**63, r"seed must be .* 0 to 2\^63 - 1"),
     "a number for a name": (("training", "model"), 5, "training.model is a number, not text"),
     "a number for a fingerprint": (
         ("training", "fingerprint"),
@@ -81,7 +81,7 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "a fraction for a class": (
         ("request",),
         {"name": "classes", "classes": [1.5]},
-        "request.classes[0] is a number, not a class",
+        r"request.classes\[0\] is a number, .*class",
     ),
     "text for classes": (
         ("request",),
@@ -91,14 +91,14 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
     "numbers for ids": (
         ("request",),
         {"name": "samples", "ids": [1]},
-        "request.ids[0] is a number, not text",
+        r"request.ids\[0\] is a number, .*text",
     ),
-    "text for a request": (("request",), "classes", "request is text, not an object"),
+    "text for a request": (("request",), "classes", "^request is text, .*object"),
     "a request without a name": (("request",), {"classes": [1]}, "No scenario ''"),
     "a list for a biased class": (
         ("request",),
         {"name": "debias", "true": [1], "wrong": 2},
-        "request.true is a list, not a class",
+        "request.true is a list, .*class",
     ),
 }
 
@@ -111,9 +111,8 @@ def test_a_wrong_value_is_refused_by_its_field(case: str) -> None:
     for name in place[:-1]:
         inner = inner[name]
     inner[place[-1]] = value
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput, match=message):
         from_dict(plain)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,8 @@ def test_a_lock_leaves_no_empty_folders_of_its_own(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with files.lock(tmp_path / "file" / "run"):
-        pass
+        assert names(tmp_path) == ["file"]
+    assert (tmp_path / "file").is_file()
 
 
 def test_a_lock_neither_removes_nor_overwrites_what_is_not_ours(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_made_again(content: bytes | None, tmp_pat
 
 def test_a_folder_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.warns(CacheWarning, match=r"file/below cannot be written \(Not a directory\)"):
+    with pytest.warns(CacheWarning, match=r"file/below .*\(Not a directory\)"):
         tensors, _ = Preparations(ArtifactStore(tmp_path / "file" / "below"))(
             Slow(), trained_net(), toy_task(class_scenario())
         )

@@ -1,7 +1,9 @@
 """The files around the package: settings of tools, citation, continuous integration."""
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +112,61 @@ def test_the_navigation_lists_every_page() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+def text_of(node: ast.AST) -> str | None:
+    """Return the text of a string or of an f-string; `{}` stands for a value."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) or "{}" for part in node.values)
+    return None
+
+
+def texts_in(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of every string below a node; of a table, only of its values."""
+    text = text_of(node)
+    if text is not None:
+        yield node.lineno, text  # type: ignore[attr-defined]
+        return
+    inner = node.values if isinstance(node, ast.Dict) else ast.iter_child_nodes(node)
+    for child in inner:
+        yield from texts_in(child)
+
+
+def compared_with(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what a test compares with: asserts, `match=`, parameters, and tables of cases."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield node.test
+        elif isinstance(node, ast.keyword) and node.arg == "match":
+            yield node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.parametrize":
+            yield from node.args
+        elif isinstance(node, ast.For):
+            yield node.iter
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            yield node.value
+
+
+def words_in_a_row(text: str) -> int:
+    """Count the words of the longest part of a text without numbers, names, quotes and symbols."""
+    longest = count = 0
+    for part in text.split():
+        is_word = re.fullmatch(r"[A-Za-z]+(['’-][A-Za-z]+)*", part.strip(".,;:!?()^$\\"))
+        count = count + 1 if is_word else 0
+        longest = max(longest, count)
+    return longest
+
+
+def test_tests_compare_with_at_most_five_words_of_a_message() -> None:
+    sentences = {
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for part in compared_with(ast.parse(path.read_text(encoding="utf-8")))
+        for line, text in texts_in(part)
+        # Texts of several lines are code or files.
+        if "\n" not in text and words_in_a_row(text) > 5
+    }
+    assert sorted(sentences) == []

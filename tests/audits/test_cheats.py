@@ -124,9 +124,9 @@ def test_an_identity_layer_does_not_hide_the_embedding() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_added_layers_are_noted(task: str) -> None:
-    note = "The unlearned model has other layers than the original"
-    assert any(reason.startswith(note) for reason in audit_cheat(task, "lookup").reasons)
-    assert not any(reason.startswith(note) for reason in audit_cheat(task, "original").reasons)
+    note = "has other layers than the"
+    assert any(note in reason for reason in audit_cheat(task, "lookup").reasons)
+    assert not any(note in reason for reason in audit_cheat(task, "original").reasons)
 
 
 @cache

@@ -107,9 +107,8 @@ def test_zrf_is_one_for_a_model_like_the_untrained_one() -> None:
 def test_neighbours_are_the_classes_that_the_forgotten_one_is_taken_for() -> None:
     setting, knowing = class_setting(), model(0, knows=True)
     (found,) = measurements.neighbours(setting, knowing)
-    assert found.about.startswith(
-        "accuracy on the classes most confused with the forgotten one: a, "
-    )
+    assert "classes most confused" in found.about
+    assert ": a, " in found.about
     assert found.of_model is not None
     assert found.of_model(knowing).n == len(setting.retain_test)
     assert measurements.neighbours(samples_setting(), sample_model(0, 0.0)) == []

@@ -316,7 +316,7 @@ def test_where_the_original_is_like_a_retrained_model_the_audit_is_not_powered()
 
 def test_an_attacker_is_described_in_words() -> None:
     text = " ".join(judged_samples(sample_model(51, 4.0)).in_words)
-    assert "cases; for retrained models it is" in text
+    assert "; for retrained models" in text
 
 
 def test_the_table_gives_every_number_for_three_models_with_n_and_interval() -> None:

@@ -69,9 +69,8 @@ def test_the_lower_bound_decides_and_not_the_value() -> None:
 def test_a_class_that_is_still_recognised_convicts() -> None:
     audit = of_class(model(0, knows=True))
     assert audit.verdict == "not forgotten"
-    assert audit.reasons[0].startswith(
-        "The model still recognises the forgotten class: 100.0 % of its samples, chance is 25.0 %"
-    )
+    assert "still recognises the forgotten class" in audit.reasons[0]
+    assert "100.0 % of its samples, chance is 25.0 %" in audit.reasons[0]
 
 
 def test_without_controls_nobody_knows_whether_it_is_powered() -> None:
@@ -128,9 +127,7 @@ def test_samples_sent_to_one_wrong_class_stand_out_by_their_runner_up() -> None:
         0.5,
     )
     assert any(
-        reason.startswith(
-            "runner-up attack: forgotten samples stand out from unseen ones, as members do"
-        )
+        reason.startswith("runner-up attack: ") and "as members do" in reason
         for reason in audit.reasons
     )
 
@@ -237,7 +234,7 @@ def test_a_difference_far_beyond_the_choice_of_the_samples_counts() -> None:
     audit = quick(samples_setting(), sample_model(1, 4.0), original, "subject")
     assert audit.verdict == "not forgotten"
     assert audit.attacks["loss attack"].judged
-    assert "the choice of the samples does not explain it" in audit.reasons[0]
+    assert "does not explain it" in audit.reasons[0]
     # By loss it lies beyond; the entropy differs too, by no more than the choice may explain.
     pushed = quick(samples_setting(), sample_model(1, -3.0), original, "subject")
     judged = [name for name, row in pushed.attacks.items() if row.judged]
@@ -278,9 +275,8 @@ def test_every_sample_must_have_been_processed(processed: int, verdict: str) -> 
 
 
 def test_missed_samples_are_counted() -> None:
-    assert missed(Coverage(89, 90)) == (
-        "Only 89 of 90 forget samples were processed, as the method itself declares.",
-    )
+    (note,) = missed(Coverage(89, 90))
+    assert "89 of 90 forget samples" in note
     assert missed(Coverage(90, 90)) == missed(None) == ()
 
 
@@ -308,9 +304,7 @@ def test_damage_is_reported_before_the_missing_trace() -> None:
     broken = original.map(lambda part: replace(part, logits=draw.normal(size=part.logits.shape)))
     ruined = quick(samples_setting(), broken, original, "subject")
     assert ruined.verdict == "no verdict"
-    assert ruined.reasons[0].startswith(
-        "The model lost too much accuracy: test accuracy fell from "
-    )
+    assert "lost too much accuracy: test" in ruined.reasons[0]
     assert ruined.reasons[-1] == NO_TRACE_OF_DAMAGED
     sound = quick(samples_setting(), sample_model(3, 0.0), original, "subject")
     assert sound.reasons == (NO_TRACE,)

@@ -87,9 +87,8 @@ def test_the_verdict_names_limits_above_the_default(
 
 def test_the_text_has_verdict_method_reasons_intervals_controls_and_what_was_not_tested() -> None:
     text = str(AUDIT)
-    assert text.startswith(
-        "Verdict (oracle tier): no verdict, audit not powered.\nduck ran on 140 samples."
-    )
+    assert text.splitlines()[0].endswith(": no verdict, audit not powered.")
+    assert text.splitlines()[1] == "duck ran on 140 samples."
     assert "0.0 % [0.0, 20.6]" in text
     assert "0.500 [0.400, 0.600]" in text
     assert "p 0.25" in text
@@ -162,7 +161,7 @@ def test_without_controls_the_text_does_not_mention_power() -> None:
 def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
     value: float, is_at_limit: bool
 ) -> None:
-    limit = Limit(0.198, "5 models a side cannot show more than 0.198")
+    limit = Limit(0.198, "5 models a side")
     row = Row(
         "bound",
         "score",
@@ -174,8 +173,8 @@ def test_a_value_is_printed_with_the_most_that_could_have_been_shown(
     )
     text = " ".join(str(replace(AUDIT, attacks={**ROWS, "ε": row})).split())
     assert f"ε 140 0.198 (at most 0.198) {value:.3f} (at most 0.198)" in text
-    assert "ε: 5 models a side cannot show more than 0.198. Here at this limit: original" in text
-    assert ("original and unlearned; the true value may be far higher." in text) == is_at_limit
+    assert "ε: 5 models a side. Here " in text
+    assert ("original and unlearned; the " in text) == is_at_limit
     assert "at most" not in str(AUDIT)
     assert "limit" not in str(AUDIT)
 

@@ -192,6 +192,8 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
     made = run(LIRA, tmp_path, models, "scenario=samples", attack)
     lines = {line["method"]: line for name, line in made.items() if "lira of" in name}
     assert list(lines) == ["original", "duck", "retrained"]
+    test = digits()["digits"].test
+    assert test is not None
     for line in lines.values():
         assert (
             line["attack"]
@@ -201,11 +203,12 @@ def test_lira_compares_every_target_with_one_pool(tmp_path: Path, models: Path, 
         assert 0.3 < line["scores"]["auc"] < 0.7
         assert line["scores"]["tpr_1"] == line["roc"]["tpr_at"]["0.01"]["value"]
         assert line["scores"]["tpr_0.1"] is None  # a few hundred test digits cannot show 0.1 %
-        assert line["roc"]["others"] == len(digits()["digits"].test or [])
+        assert line["roc"]["others"] == len(test)
         assert line["shadows"]["models"] == 8
         assert 0 < line["shadows"]["test"] < 1
     text = render(make_table(LIRA, Results(tmp_path), {}), "text")
-    assert "Compared with 8 shadow models, trained on random halves for 1 epochs: accuracy" in text
+    assert "with 8 shadow models" in text
+    assert "for 1 epochs: accuracy" in text
 
 
 @pytest.mark.parametrize("before", ["", "test:"])
@@ -324,7 +327,7 @@ def test_a_model_that_says_nan_is_scored_but_not_attacked(tmp_path: Path) -> Non
     predictions = predict_target(model, class_scenario())
     assert predictions is not None
     store.write(Key("predictions", "x"), predictions)
-    with pytest.raises(BadInput, match=r"60 of 60 outputs are not a number \(NaN\)"):
+    with pytest.raises(BadInput, match=r"60 of 60 outputs .*\(NaN\)"):
         read_target(store, Key("predictions", "x"))
 
 
@@ -339,7 +342,7 @@ def test_a_disk_that_is_full_does_not_cost_the_result(tmp_path: Path) -> None:
     )
     (line,) = (line for line in made.values() if line["method"] == "original")
     assert line["scores"]["test"] > 0
-    assert line["notes"][-1] == "It could not be kept for attacks and analyses: File exists."
+    assert line["notes"][-1].endswith(": File exists.")
 
 
 def test_the_confidence_attack_scores_certainty_whatever_the_class(
@@ -378,7 +381,9 @@ def test_the_confidence_attack_scores_certainty_whatever_the_class(
     )
     line = made["digits, seed 0: confidence of original (standard)"]
     assert line["attack"] == {"name": "confidence"}
-    assert line["roc"]["others"] == len(digits()["digits"].test or [])
+    test = digits()["digits"].test
+    assert test is not None
+    assert line["roc"]["others"] == len(test)
     (row, *_) = rows_of(make_table(grid, Results(tmp_path), parse_only("scenario=samples", grid)))
     assert (row["auc"]["mean"], row["auc"]["paper"]) == (line["scores"]["auc"], None)
 
@@ -457,10 +462,8 @@ def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
     assert (rows["original"]["n"], rows["original"]["f1"]["paper"]) == (0, pytest.approx(0.7707))
     assert table.notes == ["Never run in cifar10, class: duck (paper)."]
     lines = render(table, "text").splitlines()
-    assert (
-        lines[0]
-        == "cifar10, class, resnet18 (forgotten against test samples of the class, 3:1, chance 75)"
-    )
+    assert lines[0].startswith("cifar10, class, resnet18 (forgotten against test ")
+    assert lines[0].endswith(", 3:1, chance 75)")
     assert lines[1].split() == ["method", "preset", "n", "F1", "%", "paper", "gap", "F1", "seconds"]
     assert lines[4].split()[-6:] == ["77.00", "±", "1.41", "74.72", "+2.50", "1.00"]
     assert (
@@ -479,10 +482,7 @@ def test_a_table_of_f1_with_that_of_the_paper(tmp_path: Path) -> None:
     assert (printed["f1"]["mean"], printed["chance"]) == pytest.approx((0.77, 0.75))
     assert (rows["original"]["chance"], rows["retrained"]["chance"]) == (None, 0.75)
     other = replace(grid, attack=Attack("svm", splits=3))
-    assert (
-        make_table(other, results, {}).notes[-1]
-        == "Left out: 4 results of the same cells with other settings."
-    )
+    assert make_table(other, results, {}).notes[-1].startswith("Left out: 4 results ")
 
 
 def test_an_attack_is_expected_to_take_as_long_as_attacks_did(tmp_path: Path) -> None:
@@ -612,7 +612,9 @@ def test_results_of_two_pools_never_share_a_mean(tmp_path: Path) -> None:
     assert one.notes[-1].startswith("Left out: 3 results")
     put("duck", 0, 0.5, "ab", error="boom")
     failures = [note for note in make_table(grid, results, only).notes if "boom" in note]
-    assert failures == ["cifar10, class, pool ab, duck (paper) failed in 1 of 5: boom"]
+    (failure,) = failures
+    assert "pool ab, duck (paper) " in failure
+    assert failure.endswith(" 1 of 5: boom")
     # A pool without results among what is asked for is no table of its own.
     asked = parse_only("scenario=class,case=1,method=original", grid)
     (row,) = rows_of(make_table(grid, results, asked))
@@ -705,4 +707,4 @@ def test_an_attack_needs_unseen_samples(tmp_path: Path, models: Path) -> None:
         Runner(data, tmp_path / "models", CPU, Attacker(Attack("svm", splits=1)))(job)
         for job in jobs[-1:]
     ]
-    assert str(lines[0].error).startswith("BadInput: digits has no test samples")
+    assert str(lines[0].error).startswith("BadInput: digits has no test")

@@ -299,7 +299,7 @@ def test_lira_is_at_chance_by_auc_and_by_rate(
     text = evidence(claim, "cifar10, class, pool aa, DUCK (paper)")
     assert has_numbers(text, auc, 0.0, 0.5, 0.0)
     assert has_numbers(text, float(f"{100 * tpr:.2f}"), 0.0, 1.0, 0.0)
-    assert text.count("(n 5, too few differing pairs for a test)") == 2
+    assert text.count("(n 5, too few differing pairs ") == 2
     assert not any("lower bounds" in line for line in claim.evidence)
 
 
@@ -406,11 +406,11 @@ def test_each_loss_is_compared_with_both(results: Results) -> None:
         results, "paper/ablation", "duck", 0, {"aus": 0.1}, "dataset=cifar100,scenario=samples"
     )
     claim = check(results, ABLATION)
-    start = "cifar100, class, DUCK, no forget loss (paper): "
+    start = "cifar100, class, DUCK, no forget loss ("
     first, second = [line for line in claim.evidence if line.startswith(start)]
     assert has_numbers(first, 0.7, 0.0, 0.99, 0.0, -0.29, 3)
     assert has_numbers(second, 3, 10)
-    assert starts_with(claim, "cifar100, class, DUCK, no retain loss (paper): ")
+    assert starts_with(claim, "cifar100, class, DUCK, no retain loss (")
     assert claim.answer == "in part"
     assert any(line.startswith("tiny-imagenet, samples") for line in claim.evidence)
 

@@ -201,7 +201,7 @@ def test_an_original_that_cannot_be_read_is_trained_again(
 def test_an_original_that_cannot_be_stored_costs_no_result(tmp_path: Path) -> None:
     job = left(FEW, Results(tmp_path / "results"), "case=3,method=original").jobs[0]
     (tmp_path / "file").touch()
-    with pytest.warns(CacheWarning, match=r"cannot be written \(Not a directory\)"):
+    with pytest.warns(CacheWarning, match=r"written \(Not a directory\)"):
         assert not Runner(digits(), tmp_path / "file" / "models", CPU)(job).failed
 
 
@@ -277,9 +277,9 @@ def test_an_original_that_cannot_be_made_fails_its_cells_without_being_tried_for
     assert run(grid, tmp_path, only="method=original") == RunCounts(ran=3, failed=3, left=0)
     found = lines(tmp_path)
     assert found[None, None, None]["error"].startswith("Diverged: The loss became")
-    assert found["class", 8, "original"]["error"].startswith(
-        "BadInput: Its original could not be trained: Diverged: The loss became"
-    )
+    error = found["class", 8, "original"]["error"]
+    assert error.startswith("BadInput: Its original ")
+    assert ": Diverged: The loss became" in error
     assert list((tmp_path / "models").glob("*")) == []
 
 

@@ -47,7 +47,8 @@ def test_half_a_line_is_ignored_and_does_not_spoil_the_next(tmp_path: Path) -> N
     path.write_bytes(path.read_bytes()[:-40])
     killed = Results(tmp_path)
     assert list(killed.done) == [line(0)["id"]]
-    assert killed.broken == {("grid.jsonl", "half-written, as a kill leaves it"): 1}
+    (((file, problem), count),) = killed.broken.items()
+    assert (file, problem.split(",")[0], count) == ("grid.jsonl", "half-written", 1)
     append(killed, "grid", line(2))
     append(killed, "grid", line(1))
     assert list(Results(tmp_path).done) == [line(case)["id"] for case in (0, 2, 1)]
@@ -153,12 +154,11 @@ def test_whatever_is_missing_or_wrong_in_a_line_stops_nothing(kind: str, tmp_pat
             expected(job, results)
         assert other["id"] in results.done
     assert ("train_samples", "train_samples is missing") in passed_over
-    assert kind != "run" or "experiment.training" in {name for name, _ in passed_over}
+    if kind == "run":
+        assert "experiment.training" in {name for name, _ in passed_over}
     if kind not in ("failure", "original"):
-        assert {
-            ("scores", "scores is null, not an object"),
-            ("notes", "notes[0] is null, not text"),
-        } <= passed_over
+        assert ("notes", "notes[0] is null, not text") in passed_over
+        assert any(why.startswith("scores is null") for name, why in passed_over)
         assert any(why.startswith("scores.") for name, why in passed_over if name == "scores")
 
 
@@ -169,16 +169,17 @@ def test_incomplete_lines_are_skipped_and_counted_by_file(tmp_path: Path) -> Non
     )
     results = Results(tmp_path)
     assert results.results == {}
-    assert results.broken == {
-        ("a.jsonl", "scenario is missing"): 2,
-        ("a.jsonl", "scores is null, not an object"): 1,
-    }
+    assert {file for file, _ in results.broken} == {"a.jsonl"}
+    counts = {problem.split(",")[0]: count for (_, problem), count in results.broken.items()}
+    assert counts == {"scenario is missing": 2, "scores is null": 1}
 
 
 def test_a_line_that_says_it_is_of_an_original_but_is_not_is_passed_over(tmp_path: Path) -> None:
     nobody = dict.fromkeys(("scenario", "case", "method", "preset"))
     (tmp_path / "a.jsonl").write_text(json.dumps({**line(0), **nobody}) + "\n")
-    assert Results(tmp_path).broken == {("a.jsonl", "its experiment is of another method"): 1}
+    (((file, problem), count),) = Results(tmp_path).broken.items()
+    assert (file, count) == ("a.jsonl", 1)
+    assert "of another method" in problem
 
 
 def test_a_setting_that_came_later_does_not_orphan_a_result(tmp_path: Path) -> None:

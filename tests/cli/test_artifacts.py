@@ -49,7 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = str(folder / "runs" / "first")
     assert cli.main(["train", "--data", "digits", "--out", run, "--json"]) == 0
     forget = ["forget", "--run", run, "--classes", "3", "--method", "ssd", "--json"]
-    assert cli.main([*forget, "--out", str(folder / "runs" / "forgot")]) in (0, 1)
+    assert cli.main([*forget, "--out", str(folder / "runs" / "forgot")]) == 0
     return folder
 
 

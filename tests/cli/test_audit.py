@@ -22,13 +22,15 @@ from tests.audits.witnesses import CONTROLS
 from tests.cli.commands import run as duck
 from tests.cli.commands import split, train_digits
 
+EXIT_CODES = {"forgotten": 0, "not forgotten": 1, "no verdict": 3}
 KEYS = {"verdict", "powered", "tier", "reasons", "attacks", "controls", "roc", "seconds", "date"}
 
 
 def audit(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     code, out, err = duck(capsys, "audit", *words, "--json")
-    assert code in (0, 1, 3), err
-    return code, json.loads(out)
+    reply = json.loads(out)
+    assert code == EXIT_CODES[reply["verdict"]], err
+    return code, reply
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             method,
             folder / method / "run",
         )
-        assert cli.main(["forget", *words]) in (0, 1)
+        assert cli.main(["forget", *words]) == (1 if method == "original" else 0)
     return folder
 
 
@@ -154,9 +156,9 @@ def test_oracle_trains_what_is_missing_once_and_judges(
     assert out.startswith("Verdict (oracle tier): ")
     assert "140 training samples of digits (class 3). Method: duck." in out
     assert "Not tested:" in out
-    assert code in (0, 1, 3)
     kept_audit = (audited["duck"] / "audit-oracle.json").read_text()
     assert json.loads(kept_audit)["tier"] == "oracle"
+    assert code == EXIT_CODES[json.loads(kept_audit)["verdict"]]
     audit(capsys, str(audited["duck"]))  # a weaker one afterwards
     assert (audited["duck"] / "audit-oracle.json").read_text() == kept_audit
     (stored,) = read_runs([audited["duck"]])
@@ -201,8 +203,8 @@ def test_given_retrained_runs_are_checked(
         (["--retrained", "x"], "tier takes no retrained models"),
         (["--default-recipe"], "takes no default recipe"),
         (["--tier", "oracle", "--default-recipe"], "--default-recipe is for originals"),
-        (["--tier", "oracle", "--pool", "x"], "The oracle tier takes no pool"),
-        (["--pool-models", "32"], "The quick tier takes no pool"),
+        (["--tier", "oracle", "--pool", "x"], "oracle tier takes no pool"),
+        (["--pool-models", "32"], "quick tier takes no pool"),
         (["--tier", "oracle", "--retrained", "nosuch.pt"], "nosuch.pt does not exist"),
         (["--tier", "full", "--pool", "x", "--pool-models", "32"], "give one of them"),
     ],
@@ -234,7 +236,7 @@ def test_retrained_models_of_another_normalisation_are_not_taken(
             train[-2],
             *split("--classes 3 --method original --out {} --json", tmp_path / name),
         ]
-        assert cli.main(["forget", *run]) in (0, 1)
+        assert cli.main(["forget", *run]) == 1  # nothing is forgotten
         audit(capsys, str(tmp_path / name), "--tier", "oracle", "--models", "1")
     assert len(list(tmp_path.glob(".artifacts/retrained/*.safetensors"))) == 2
 
@@ -246,7 +248,7 @@ def test_original_must_name_the_original_of_the_run(
         cli.main(split("train --data digits --epochs 1 --out {} --json", tmp_path / "other")) == 0
     )
     for folder, message in (
-        (audited["duck"], "is not such a model: it was made by duck"),
+        (audited["duck"], "it was made by duck"),
         (tmp_path / "other", "is another original"),
     ):
         code, out, err = duck(capsys, "audit", str(audited["duck"]), "--original", str(folder))
@@ -273,7 +275,7 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     words = split(
         "--data digits --model convnet --weights {} --classes 3 --out {} --json", weights, run
     )
-    assert cli.main(["forget", *words]) in (0, 1)
+    assert cli.main(["forget", *words]) == 0
     oracle = (str(run), "--tier", "oracle", "--models", "1", "--original", str(weights))
     given = ["--retrained", str(audited["retrained"])]
     for more, advice in (
@@ -291,10 +293,8 @@ def test_no_recipe_is_made_up_for_an_original_from_elsewhere(
     )  # quick: no other model
     # Somebody who knows the recipe can give models of it; whoever does not has to say so.
     _, reply = audit(capsys, *oracle, *given)
-    assert (reply["models"], reply["reasons"][-1][:38]) == (
-        1,
-        "The original was trained elsewhere: ot",
-    )
+    assert reply["models"] == 1
+    assert "original was trained elsewhere" in reply["reasons"][-1]
     _, reply = audit(capsys, *oracle, "--default-recipe")
     assert reply["models"] == len(list(tmp_path.glob(".artifacts/retrained/*"))) == 1
 
@@ -309,7 +309,7 @@ def test_a_run_that_is_made_again_has_no_audit(
     words = split(
         "--run {} --classes 3 --method original --out {} --overwrite --json", runs / "original", run
     )
-    assert duck(capsys, "forget", *words)[0] in (0, 1)
+    assert duck(capsys, "forget", *words)[0] == 1  # nothing is forgotten
     assert not list(run.glob("audit*"))
 
 
@@ -325,7 +325,7 @@ def test_one_sample_gets_numbers_and_no_verdict_and_nothing_is_trained_for_it(
         tmp_path / "one",
     )
     code, _, err = duck(capsys, "forget", *words)
-    assert code in (0, 1), err
+    assert code == 1, err  # nothing is forgotten
     for tier in ("quick", "oracle"):
         code, reply = audit(capsys, str(tmp_path / "one"), "--tier", tier)
         assert (code, reply["verdict"], reply["tier"]) == (3, "no verdict", tier)
@@ -429,6 +429,7 @@ def test_data_without_unseen_samples_are_refused(
         tmp_path / "images.npz",
         tmp_path / "original" / "model.safetensors",
     )
+    # Images of noise may be forgotten or not.
     assert cli.main(
         ["forget", *words, "--classes", "1", "--out", str(tmp_path / "forgot"), "--json"]
     ) in (0, 1)

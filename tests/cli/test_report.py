@@ -85,9 +85,9 @@ def test_a_place_that_cannot_be_written_is_named(
     write_run(workdir / "run")
     Path("file").touch()
     for words, expected in (
-        (["-o", "run"], "run is a folder: name a file in it."),
-        (["-o", "file/x.html"], "file is not a folder. Choose another place."),
-        (["--figures", "file"], "file is not a folder. Choose another place."),
+        (["-o", "run"], "run is a folder"),
+        (["-o", "file/x.html"], "file is not a folder"),
+        (["--figures", "file"], "file is not a folder"),
     ):
         message = duck(capsys, "report", "run", *words, code=2)
         assert expected in message
@@ -194,9 +194,9 @@ def test_figures_for_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["report"], "Name the runs to report on"),
+        (["report"], "Name the runs"),
         (["report", "nowhere"], "nowhere is not a run"),
-        (["report", "ORIGINAL"], "is an original model, not an unlearning"),
+        (["report", "ORIGINAL"], "is an original model"),
     ],
 )
 def test_wrong_input(

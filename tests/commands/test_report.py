@@ -27,5 +27,5 @@ def test_nothing_is_read_if_the_page_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is a folder"):
         report_runs([tmp_path / "nowhere"], tmp_path)
     (tmp_path / "notes.html").write_text("mine")
-    with pytest.raises(BadInput, match="was not written by this command"):
+    with pytest.raises(BadInput, match="not written by this command"):
         report_runs([tmp_path / "nowhere"], tmp_path / "notes.html")

@@ -99,4 +99,5 @@ def test_analysis_and_bias_removal_are_calls(original: Path, tmp_path: Path) -> 
     record = duck.debias_run(options)
     assert (tmp_path / "bias" / BIAS_RESULT).exists()
     assert (record.count, record.recipe["epochs"]) == (40, 2)
-    assert "--epochs 2" in (record.command or "")
+    assert record.command is not None
+    assert "--epochs 2" in record.command

@@ -108,7 +108,7 @@ def test_an_npz_file_without_a_test_split_is_split_by_id(tmp_path: Path) -> None
         ({"images": noise((4, 5, 5))}, "has no .*'labels'.* images"),
         (
             {"image": noise((4, 5, 5)), "labels": LABELS[:4]},
-            "an unknown array 'image'. Did you mean 'images'",
+            "array 'image'. Did you mean 'images'",
         ),
         ({"images": noise((4, 5, 5)), "labels": LABELS[:3]}, "x has 4 images, 3 labels and 3 ids"),
         (
@@ -122,11 +122,11 @@ def test_an_npz_file_without_a_test_split_is_split_by_id(tmp_path: Path) -> None
         ),
         (
             {"images": noise((4, 5)), "labels": LABELS[:4]},
-            r"must have shape \(N, H, W\), .* got \(4, 5\)",
+            r"shape \(N, H, W\), .* got \(4, 5\)",
         ),
         (
             {"images": np.full((4, 2), np.nan), "labels": LABELS[:4]},
-            "images of x contain values that are not finite",
+            "images of x .*not finite",
         ),
         (
             {"images": noise((4, 5, 5)), "labels": LABELS[:4] / 2},

@@ -71,7 +71,7 @@ def test_a_constant_channel_is_not_divided_by_zero() -> None:
 def test_labels_must_be_every_number_up_to_the_classes(labels: list[int], found: str) -> None:
     with pytest.raises(
         BadInput,
-        match=rf"training labels of set must be 0 to 2 .*found {found}\.",
+        match=rf"labels of set must be 0 to 2 .*found {found}\.",
     ):
         assemble("set", samples(labels), None, ["a", "b", "c"])
 
@@ -88,16 +88,13 @@ def test_one_class_is_not_enough() -> None:
 
 def test_a_class_that_the_split_takes_whole() -> None:
     # The hash of "8" puts it into the test part.
-    with pytest.raises(
-        BadInput,
-        match="of its 9 samples by id leaves none to train on in class 'rare'",
-    ):
+    with pytest.raises(BadInput, match=r" 9 samples .* none .*in class 'rare'"):
         assemble("set", samples([0] * 8 + [1]), None, ["often", "rare"])
 
 
 def test_ids_must_differ() -> None:
     train = samples([0, 1])._replace(ids=np.array(["x", "x"]))
-    with pytest.raises(BadInput, match=r"ids of set must differ from each other; .*'x'.* 2 times"):
+    with pytest.raises(BadInput, match=r"ids of set must differ .*'x'.* 2 times"):
         assemble("set", train, samples([0, 1]), ["a", "b"])
     with pytest.raises(BadInput, match="test split of set"):
         assemble("set", samples([0, 1]), train, ["a", "b"])

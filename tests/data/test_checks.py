@@ -69,7 +69,8 @@ def test_copies_of_forget_samples_in_the_retain_set_are_listed() -> None:
     train: Dataset[Any] = ConcatDataset([TRAIN, Subset(TRAIN, [7, 7, 9])])
     result = forget(train, [7, 8])
     (note,) = named(result.notes, "copies of forget samples")
-    assert note.startswith("The retain set contains exact copies of forget samples (2)")
+    assert note.startswith("The retain set contains exact ")
+    assert "copies of forget samples (2)" in note
     assert "'240', '241'" in note
     assert "'242'" not in note
     assert "with_copies=True" in note
@@ -80,9 +81,8 @@ def test_with_copies_adds_them_to_the_request() -> None:
     result = forget(train, [7, 8], with_copies=True)
     assert result.scenario.forget.tolist() == [7, 8, 240, 241]
     assert named(result.notes, "copies of forget samples") == []
-    assert named(result.notes, "copies") == [
-        "Exact copies of requested samples were added to the request: 2."
-    ]
+    (note,) = named(result.notes, "copies")
+    assert note.endswith("added to the request: 2.")
     one = forget(ConcatDataset([TRAIN, Subset(TRAIN, [7])]), [7], with_copies=True)
     assert one.scenario.forget.tolist() == [7, 240]
     assert forget(TRAIN, [7, 8], with_copies=True).scenario.forget.tolist() == [7, 8]
@@ -159,8 +159,9 @@ class Augmented(Dataset[Any]):
 def test_a_data_set_that_augments_at_random_is_named() -> None:
     notes = forget(Augmented(TRAIN), [7, 8], Augmented(TEST)).notes
     (note,) = named(notes, "change at random")
-    assert note.startswith("The training and test samples change at random each time they are read")
-    assert named(forget(TRAIN, [7, 8], Augmented(TEST)).notes, "The test samples change at random")
+    assert note.startswith("The training and test samples ")
+    (note,) = named(forget(TRAIN, [7, 8], Augmented(TEST)).notes, "change at random")
+    assert note.startswith("The test samples ")
     assert named(forget(TRAIN, [7, 8]).notes, "change at random") == []
 
 

@@ -182,9 +182,7 @@ def test_deep_pixels_are_not_cut_down_in_silence(tmp_path: Path) -> None:
 
 
 def test_too_little_to_work_with(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput, match=r"contains no class folders\. Put the images into .*<class>"
-    ):
+    with pytest.raises(BadInput, match=r"contains no class folders\. .*<class>"):
         load(tmp_path)
     write_classes(tmp_path, 4, classes="a")
     with pytest.raises(BadInput, match=r"two classes, .* 1"):
@@ -193,7 +191,7 @@ def test_too_little_to_work_with(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"class folder .*b contains no images"):
         load(tmp_path)
     write_image(tmp_path / "b" / "9.png", noise((6, 6, 3)))
-    with pytest.raises(BadInput, match=r"leaves none to train on in class 'b'\."):
+    with pytest.raises(BadInput, match=r"none to train on .*class 'b'\."):
         load(tmp_path)
 
 

@@ -509,10 +509,9 @@ def test_the_stop_rule_holds_for_the_model_that_is_returned() -> None:
     )
     fit(again, retain, label_loss, recipe, seeded(0, "again"))
     assert accuracy(again, task.forget) >= target
-    left_out = notes == [
-        "The low-forget phase was omitted: it reversed the forgetting of the high-forget phase."
-    ]
-    assert left_out == same_weights(unlearned, alone)
+    (note,) = notes
+    assert "low-forget phase was omitted" in note
+    assert same_weights(unlearned, alone)
 
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:

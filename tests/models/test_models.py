@@ -140,7 +140,7 @@ def test_an_own_builder_is_seeded_too(own: str) -> None:
         (":bot", "has no function 'bot'. Did you mean 'both'?"),
         (":not_callable", "has no function 'not_callable'"),
         (":", "write it as package.module:function"),
-        (":wrong", "returned a str; it must return a torch.nn.Module"),
+        (":wrong", "returned a str; .* a torch.nn.Module"),
         (":wants_width", "missing a required argument: 'width'. .*num_classes and shape"),
         (":breaks", "RuntimeError: disk on fire"),
         ("_absent:build", "or run from the folder"),

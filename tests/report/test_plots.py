@@ -484,8 +484,8 @@ def test_attacks_of_a_bench_are_means_over_cases(tmp_path: Path) -> None:
     # A log axis has no 0, and no rate is above 1.
     assert (min(tuned.low), max(tuned.high)) == (1e-3, 1)
     assert bands_of(plot.panels[1]) == {}
-    band_words = "Bands: one standard deviation to each side (n up to 3)."
-    assert band_words in plot.caption
+    assert "Bands: one standard deviation" in plot.caption
+    assert "(n up to 3)" in plot.caption
     single = plots_attacks.plot_bench_attacks(make_series(curves[-1:]))
     assert single is not None
     assert "Bands" not in single.caption
@@ -524,7 +524,8 @@ def test_each_data_set_has_plots_of_its_own_in_the_same_colours(tmp_path: Path) 
         f"aus-time-2-my-pictures-{mine}-",
         "bench-attacks-3-cifar10",
     ]  # fmt: skip
-    assert plots[3].title == f"AUS and accuracy against unlearning time (my/pictures ({mine}))"
+    assert plots[3].title.startswith("AUS ")
+    assert plots[3].title.endswith(f" (my/pictures ({mine}))")
     others = [changed(result, data="my/pictures", fingerprint="f" * 32) for result in other]
     assert len(plots_runs.make_plots([], [*other, *others])) == 4  # two data sets of one name
     assert (
@@ -557,7 +558,9 @@ def test_models_and_recipes_are_kept_apart() -> None:
     assert list(contours) == [f"({label})" for label in labels]
     assert [len(points_of(plot.panels[0])["duck"].x) for plot in contours.values()] == [3, 2, 2]
     attacks = [plot.title for plot in found if plot.name.startswith("bench-attacks")]
-    assert attacks == [f"Attacks on the models of a bench ({labels[1]})"]
+    (title,) = attacks
+    assert title.startswith("Attacks ")
+    assert title.endswith(f" ({labels[1]})")
     # Compilation changes nothing that is learned.
     compiled = bench_line()
     compiled["experiment"]["training"]["recipe"]["compile"] = True
@@ -625,7 +628,7 @@ def test_curves_of_a_bench_show_no_rate_that_the_samples_cannot_and_no_settings_
     assert samples["duck (paper)"].dashed
     assert not samples["duck"].dashed
     lines = class_["duck (paper)"], class_["retrained"], samples["duck"]
-    assert [round(line.x[0] or 0, 6) for line in lines] == [0.01, 0.001, 0.001]
+    assert [line.x[0] for line in lines] == pytest.approx([0.01, 0.001, 0.001], abs=1e-6)
 
 
 def test_clouds_are_thinned_and_the_forgotten_are_on_top(tmp_path: Path) -> None:

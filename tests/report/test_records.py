@@ -84,8 +84,8 @@ def test_the_audit_of_the_highest_tier_is_read(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"samples": None}, "is not a valid run record"),
-        ({"scores": {}}, "is not a valid run record"),
+        ({"samples": None}, "not a valid run record"),
+        ({"scores": {}}, "not a valid run record"),
         ({"experiment": 3}, "run-7"),
         ({"newfield": 1}, "has no setting 'newfield'"),
     ],
@@ -135,12 +135,12 @@ def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path
     lower = {
         "verdict": "not forgotten",
         "tier": "quick",
-        "reasons": ["loss attack: they stand out.", "SVM attack: they stand out."],
+        "reasons": ["loss attack: found.", "SVM attack: found."],
     }
     higher = {
         "verdict": "forgotten",
         "tier": "oracle",
-        "reasons": ["Quick tier: SVM attack: they stand out. Not counted."],
+        "reasons": ["Quick tier: SVM attack: found. Not counted."],
     }
     (folder / "audit-quick.json").write_text(json.dumps(lower))
     (folder / "audit-oracle.json").write_text(json.dumps(higher))
@@ -149,7 +149,7 @@ def test_a_report_of_a_higher_tier_carries_what_a_lower_one_found(tmp_path: Path
     assert audit.tier == "oracle"
     assert audit.reasons == (
         *higher["reasons"],
-        "Quick tier, not forgotten: loss attack: they stand out.",
+        f"Quick tier, not forgotten: {lower['reasons'][0]}",
     )
 
 
@@ -358,5 +358,5 @@ def test_requests_of_many_classes(tmp_path: Path) -> None:
     record["experiment"]["request"] = {"name": "random-classes", "count": 2}
     (folder / "run.json").write_text(json.dumps(record))
     (stored,) = read_runs([folder])
-    expected = "Forget all samples of the classes “1”, “2”, chosen at random with seed 5: "
+    expected = "classes “1”, “2”, chosen at random with seed 5: "
     assert expected in render(Contents([stored]))

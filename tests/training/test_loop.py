@@ -189,10 +189,7 @@ def test_weights_and_images_that_are_no_numbers_are_named() -> None:
     images = torch.rand(60, 1, 8, 8)
     images[7, 0, 3, 3] = float("nan")
     data = examples(images, torch.arange(60) % 4, np.arange(60).astype(str), None)
-    with pytest.raises(
-        BadInput,
-        match="Images of the train samples contain NaN or infinite values, such as sample 7 ",
-    ):
+    with pytest.raises(BadInput, match=r"Images of the train samples .*NaN .* sample 7 "):
         loop_module.train(toy_net(), data, SHORT, seeded(0))
 
 
