@@ -94,7 +94,7 @@ WRONG: dict[str, tuple[tuple[str, ...], Any, str]] = {
         r"request.ids\[0\] is a number, .*text",
     ),
     "text for a request": (("request",), "classes", "^request is text, .*object"),
-    "a request without a name": (("request",), {"classes": [1]}, "No scenario ''"),
+    "a request without a name": (("request",), {"classes": [1]}, "No request ''"),
     "a list for a biased class": (
         ("request",),
         {"name": "debias", "true": [1], "wrong": 2},
