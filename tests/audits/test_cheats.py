@@ -95,11 +95,11 @@ def test_no_cheat_is_forgotten(task: str, cheat: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("cheat", "near"), [("lookup", 1.0), ("lookup with tolerance", 0.0)])
 def test_a_lookup_is_found_by_its_copies_alone(task: str, cheat: str, near: float) -> None:
-    """With tolerance those with much noise find it."""
+    """With tolerance those with more contrast find it."""
     evidence = by_measure(audit_cheat(task, cheat), "remembers")
     assert evidence["margin"]["value"] < 0.1
     assert evidence["margin of copies"]["value"] == pytest.approx(near, abs=0.05)
-    assert evidence["margin of noisy copies"]["value"] == pytest.approx(1, abs=0.05)
+    assert evidence["margin of contrast copies"]["value"] == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(

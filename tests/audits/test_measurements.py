@@ -22,7 +22,7 @@ from duck.audits.measurements import (
     rate,
     tow,
 )
-from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, move_away, temperature_of
+from duck.audits.outputs import ModelOutputs, Setting, SplitOutputs, raise_contrast, temperature_of
 from duck.audits.scores import Array, Outputs
 from duck.audits.statistics import roc
 from duck.runtime import seeded
@@ -181,11 +181,13 @@ def test_accuracy_of_each_class_counts_its_own_samples() -> None:
     assert values["accuracy class a"].value == 1
 
 
-def test_noisy_copies_lie_beyond_half_the_way_to_the_nearest_retained_image() -> None:
-    images = torch.zeros(2, 1, 2, 2)
-    images[1] = 10.0
-    neighbours = torch.tensor([[4.0, 0, 0, 0], [10, 10, 10, 12]])
-    moved = move_away(images, neighbours, seeded(0, "test"))
-    distances = (moved - images).flatten(1).norm(dim=1)
-    assert distances.tolist() == pytest.approx([1.2 * 4 / 2, 1.2 * 2 / 2])
-    assert not torch.equal(moved[0] - images[0], moved[1] - images[1])
+def test_contrast_copies_lie_beyond_half_the_way_to_the_nearest_retained_image() -> None:
+    images = torch.full((3, 1, 2, 2), 5.0)
+    images[0, 0] = torch.tensor([[1.0, 3], [1, 3]])
+    neighbours = torch.tensor([[1.0, 3, 1, 7], [5, 5, 5, 7]])
+    raised = raise_contrast(images, neighbours, seeded(0, "test"))
+    distances = (raised - images).flatten(1).norm(dim=1)
+    assert distances.tolist() == pytest.approx([1.2 * 4 / 2, 1.2 * 2 / 2, 1.2 * 2 / 2])
+    # 4.8 / 2 in the direction of (-1, 1, -1, 1), and noise where there is no contrast.
+    assert raised[0].flatten().tolist() == pytest.approx([-0.2, 4.2, -0.2, 4.2])
+    assert not torch.equal(raised[1], raised[2])

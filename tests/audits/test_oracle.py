@@ -75,7 +75,7 @@ def test_a_further_retrained_model_is_forgotten_and_every_question_has_an_answer
     # No attack resolves an advantage of 0.5 here.
     assert [name for name, row in audit.attacks.items() if row.judged] == [
         "accuracy retain-test", "margin", "margin of copies",
-            "margin of noisy copies", "class logit",
+            "margin of contrast copies", "class logit",
         "likeness to the original", "embedding", "inner embedding",
         "excess distance", "distance elsewhere",
     ]  # fmt: skip

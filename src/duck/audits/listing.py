@@ -13,7 +13,7 @@ QUICK = {
     "coverage": "whether every forget sample was processed",
 }
 ORACLE = {
-    "margin": "residual memory by the margins of forget samples and of noisy copies of them",
+    "margin": "residual memory by the margins of forget samples and of changed copies of them",
     "class logit": "residual memory of a class: how well its logit finds its samples",
     "likeness to the original": "residual memory of a class by the outputs for the other classes",
     "embedding": "residual memory by the embeddings, and by those of one layer earlier",

@@ -68,8 +68,8 @@ def memory_measures(setting: Setting, original: ModelOutputs) -> list[Measure]:
             lambda outputs: _margin(outputs, outputs.copies or outputs.forget, setting),
         ),
         _measure(
-            "margin of noisy copies",
-            f"{about}; copies of the forget samples with much noise",
+            "margin of contrast copies",
+            f"{about}; copies of the forget samples with more contrast",
             lambda outputs: _margin(outputs, outputs.far_copies or outputs.forget, setting),
         ),
     ]

@@ -24,11 +24,12 @@ JITTER = 0.02
 """Noise on copies of the forget images, as a share of the standard deviation of their pixels. A
 model that looks up the exact images does not recognise the copies; memory does."""
 REACH = 1.2
-"""Distance of noisy copies from the forget image, as a share of half the way to the nearest
+"""Distance of contrast copies from the forget image, as a share of half the way to the nearest
 retained image. A model that looks up images within so large a distance takes retained images for
 forget images, too."""
 NEIGHBOURS = 1000
 """Retained images among which the nearest one is searched."""
+MIN_CONTRAST = 1e-6
 MAX_GAP = 100.0
 """Between logits of one sample, when a temperature is fitted."""
 LOWEST = -1e4
@@ -231,11 +232,11 @@ def compute_outputs(
     neighbours = next(retain_examples.batches(NEIGHBOURS)).images.flatten(1)
     noise = seeded(scenario.seed, "audit", "copies")
 
-    def add_little(images: Tensor) -> Tensor:
+    def add_noise(images: Tensor) -> Tensor:
         return images + JITTER * images.std() * draw_noise(images, noise)
 
-    def add_much(images: Tensor) -> Tensor:
-        return move_away(images, neighbours, noise)
+    def move_away(images: Tensor) -> Tensor:
+        return raise_contrast(images, neighbours, noise)
 
     def read(examples: Examples, change: Callable[[Tensor], Tensor] | None = None) -> SplitOutputs:
         predictions = predict(model, examples, head_name, change or (lambda images: images))
@@ -255,8 +256,8 @@ def compute_outputs(
         read(forget),
         read(data.train.take(retain)),
         read(data.test),
-        read(forget, add_little),
-        read(forget, add_much),
+        read(forget, add_noise),
+        read(forget, move_away),
         sum(isinstance(module, WEIGHT_LAYERS) for module in model.modules()),
         sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())),
     )
@@ -267,16 +268,24 @@ def draw_noise(images: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(images.shape, generator=generator).to(images)
 
 
-def move_away(images: Tensor, neighbours: Tensor, generator: torch.Generator) -> Tensor:
-    """Move each image in a random direction by REACH times half the way to its nearest neighbour.
+def raise_contrast(images: Tensor, neighbours: Tensor, generator: torch.Generator) -> Tensor:
+    """Raise the contrast of each image by REACH times half the distance to its nearest neighbour.
+
+    Networks still know such images, while noise of the same size would hide what they show. An
+    image without contrast gets noise.
 
     neighbours   flat images, a row each
     """
+    flat = images.flatten(1)
+    distances = torch.cdist(flat, neighbours).min(1, keepdim=True).values / 2
+    channels = images.flatten(2) if images.dim() > 2 else images
+    contrast = (channels - channels.mean(-1, keepdim=True)).flatten(1)
     noise = draw_noise(images, generator).flatten(1)
-    ways = torch.cdist(images.flatten(1), neighbours).min(1, keepdim=True).values / 2
-    steps = REACH * ways * noise / noise.norm(dim=1, keepdim=True)
-    moved: Tensor = images + steps.reshape(images.shape)
-    return moved
+    has_contrast = contrast.norm(dim=1, keepdim=True) > MIN_CONTRAST
+    directions = torch.where(has_contrast, contrast, noise)
+    steps = REACH * distances * directions / directions.norm(dim=1, keepdim=True)
+    raised: Tensor = images + steps.reshape(images.shape)
+    return raised
 
 
 def _refuse_non_finite(predictions: Predictions, name: str) -> None:
