@@ -527,7 +527,9 @@ def audit(
             retrained=tuple(map(Path, references)),
             **options,
         )
-        return audit_run(Path(unlearned), stored).audit
+        of_run = audit_run(Path(unlearned), stored)
+        of_run.check_current()
+        return of_run.audit
     if options:
         raise BadInput(f"Only the audit of the folder of a run takes {', '.join(options)}.")
     asked.check()

@@ -14,6 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import duck as duck_library
 from duck import cli
+from duck.audits.auditing import run_audit
+from duck.audits.verdict import Audit
 from duck.errors import BadInput
 from duck.json_text import to_json
 from duck.report import read_runs
@@ -81,6 +83,32 @@ def test_a_verdict_stands_where_it_cannot_be_stored(
     assert code == 1
     assert "Verdict (quick tier): not forgotten." in out
     assert "done but not stored" in err
+
+
+def test_an_audit_is_not_stored_with_a_run_that_replaced_the_audited_one(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = shutil.copytree(runs / "original" / "run", tmp_path / "run")
+    forget = split("forget --run {} --classes 3 --method original", runs / "original")
+
+    def replace_run_during_audit(*arguments: Any) -> Audit:
+        found = run_audit(*arguments)
+        assert cli.main([*forget, "--out", str(folder), "--overwrite"]) == 1
+        return found
+
+    monkeypatch.setattr("duck.commands.audit.run_audit", replace_run_during_audit)
+    original = str(runs / "original")
+    code, out, err = duck(capsys, "audit", str(folder), "--original", original)
+    assert code == 2
+    assert "Verdict (quick tier): not forgotten." in out
+    assert "replaced" in err
+    assert not (folder / "audit-quick.json").exists()
+    with pytest.raises(BadInput, match="replaced"):
+        duck_library.audit(folder, original=original)
+    assert not (folder / "audit-quick.json").exists()
 
 
 def test_quick_convicts_the_original_and_is_silent_about_a_retrained_model(

@@ -50,6 +50,7 @@ def main(argv: list[str]) -> int:
         emit(found.audit.to_dict())
     else:
         write(found.audit)
+    found.check_current()
     if found.not_stored:
         say(found.not_stored)
     return _exit_code(found)

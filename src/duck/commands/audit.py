@@ -44,6 +44,13 @@ class RunAudit:
     run: runs.Run
     not_stored: str = ""
     """Why the audit was not stored in the folder of the run; "" if it was."""
+    is_outdated: bool = False
+    """Whether the run was replaced while it was audited."""
+
+    def check_current(self) -> None:
+        """Raise an error if the audit is of a run that is no longer in its folder."""
+        if self.is_outdated:
+            raise BadInput(self.not_stored)
 
 
 def audit_run(
@@ -81,7 +88,14 @@ class _RunAudit:
         )
         steps = next_steps(self.opened.run, self.folder, audit, options, original)
         audit = replace(audit, seconds=time.monotonic() - self.start, next_steps=steps)
-        return RunAudit(audit, self.opened.run, _store(audit, self.folder))
+        run = self.opened.run
+        if not _is_current(run, self.folder):
+            problem = (
+                f"{self.folder} was replaced by another run during the audit. The audit is of the "
+                "old run and was not stored: run the audit again."
+            )
+            return RunAudit(audit, run, problem, is_outdated=True)
+        return RunAudit(audit, run, _store(audit, self.folder))
 
     def _open(self) -> UnlearningRun:
         with self.display.progress("reading data") as progress:
@@ -236,6 +250,16 @@ class _RunAudit:
         plan = Plan(self.opened.experiment)
         data = self.opened.scenario.data
         return build_request_pool(folder, plan, data, models, self.device, self.display)
+
+
+def _is_current(run: runs.Run, folder: Path) -> bool:
+    """Return whether the folder still contains this run, or no run that can be read."""
+    try:
+        now = runs.load_public(folder)
+    except BadInput:
+        return True  # Storing the audit says what is wrong with the folder.
+    # Two runs within a second have the same date, but not the same times.
+    return (now.id, now.created, now.seconds) == (run.id, run.created, run.seconds)
 
 
 def _store(audit: Audit, folder: Path) -> str:
