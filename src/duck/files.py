@@ -232,6 +232,10 @@ def finish_replacing(folder: Path, run_files: Sequence[str]) -> None:
         os.close(handle)
 
 
+class InUse(BadInput):
+    """Another process writes the same folder."""
+
+
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
     """Keep other processes from writing the same run; raise an error if one does so already."""
@@ -241,7 +245,7 @@ def lock(folder: Path) -> Iterator[None]:
     try:
         handle = _acquire(file)
     except BlockingIOError:
-        raise BadInput(
+        raise InUse(
             f"{folder} is in use: {_owner(file)} writes it. Wait until it ends, or choose another "
             "--out."
         ) from None

@@ -3,8 +3,9 @@
 import itertools
 import os
 import platform
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -52,7 +53,9 @@ from duck.unlearning import Epoch, Outcome, Status, notes, status_of
 RECORD, WEIGHTS = "run.json", "model.safetensors"
 AUDITS = ("audit-quick.json", "audit-oracle.json", "audit-full.json")
 ASSURANCE = "assurance.json"
-RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *AUDITS, "analysis.json", ASSURANCE)
+FINDINGS = (*AUDITS, "analysis.json")
+"""What later commands found out about the model."""
+RUN_FILES = (RECORD, WEIGHTS, FILE_OF_IDS, *FINDINGS, ASSURANCE)
 """The files that duck writes into a run folder."""
 
 
@@ -241,10 +244,18 @@ def row(folder: Path, run: Run) -> dict[str, Any]:
     )
 
 
-def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> Path:
+def save(
+    run: Run,
+    model: nn.Module,
+    folder: Path,
+    overwrite: bool = False,
+    keep: Sequence[str] = (),
+) -> Path:
     """Write a run atomically and return its folder.
 
     If the folder already contains the same run, nothing is written unless `overwrite` is set.
+
+    keep   files of the old run that stay with the new one
     """
     if check_free(folder, run.experiment, overwrite):
         return folder
@@ -263,6 +274,9 @@ def save(run: Run, model: nn.Module, folder: Path, overwrite: bool = False) -> P
             save_weights(model, new / WEIGHTS, {REQUEST_DIGEST: digest} if digest else None)
             write_ids(ids, salt, new)
             files.write_json(new / RECORD, record)
+            for name in keep:
+                if (folder / name).is_file():
+                    shutil.copy2(folder / name, new / name)
     except files.WRITE_ERRORS as error:
         raise BadInput(
             f"{folder} cannot be written: {files.reason(error)}. Nothing new was kept; choose "
@@ -367,11 +381,18 @@ def default_folder(experiment: Experiment, runs: Path = Path("runs")) -> Path:
     Its name is public and does not depend on sample ids. Requests that differ only in these are
     numbered.
     """
-    folder = runs / experiment.public_id
-    numbers = itertools.count(2)
+    folders = numbered(runs / experiment.public_id)
+    folder = next(folders)
     while experiment.names_samples and is_run(folder) and not holds(folder, experiment):
-        folder = runs / f"{experiment.public_id}-{next(numbers)}"
+        folder = next(folders)
     return folder
+
+
+def numbered(folder: Path) -> Iterator[Path]:
+    """Yield a folder, then others next to it: NAME, NAME-2, NAME-3."""
+    yield folder
+    for number in itertools.count(2):
+        yield folder.with_name(f"{folder.name}-{number}")
 
 
 def path_from(folder: Path, place: Path) -> str:

@@ -1,15 +1,18 @@
 """`duck forget --assure`: the plan, the run that is stored, and the exit codes."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from duck import cli
+from duck import cli, runs
+from duck.assurance import Assured, assure
 from duck.audits.verdict import Audit
 from duck.records import read_record
 from tests.cli.commands import duck, split
@@ -149,16 +152,45 @@ def test_a_model_that_knows_an_earlier_request_does_not_pass(
     assert printed["method"] == "retrained"
 
 
-def test_a_second_assurance_replaces_all_files_of_the_same_run(
+def test_a_second_assurance_keeps_the_audits_of_the_same_model(
     original: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = split("forget --run {} --classes 3 --method retrained --assure quick --json", original)
     first = duck(capsys, *words)
-    (Path(first["run"]) / "audit-oracle.json").write_text("{}")
+    folder = Path(first["run"])
+    (folder / "audit-oracle.json").write_text("{}")
     second = duck(capsys, *words)
     assert second["run"] == first["run"]
-    assert not (Path(first["run"]) / "audit-oracle.json").exists()
+    assert (folder / "audit-oracle.json").read_text() == "{}"
     assert second["notes"][-1] != first["notes"][-1]  # it has the times of the second
+    shutil.copy(original / "model.safetensors", folder)
+    third = duck(capsys, *words)
+    assert third["run"] == f"{first['run']}-2"
+    assert (folder / "audit-oracle.json").exists()
+    assert not (Path(third["run"]) / "audit-oracle.json").exists()
+    assert duck(capsys, *words, "--overwrite")["run"] == first["run"]
+    assert not (folder / "audit-oracle.json").exists()
+
+
+def test_a_run_that_was_stored_meanwhile_is_not_replaced(
+    original: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "run"
+
+    def assure_while_another_run_is_stored(*arguments: Any) -> Assured:
+        other = split("forget --run {} --classes 5 --method delete --out {}", original, out)
+        assert cli.main(other) == 0
+        return assure(*arguments)
+
+    monkeypatch.setattr("duck.commands.assure.assure", assure_while_another_run_is_stored)
+    request = split("forget --run {} --classes 3 --method retrained --assure quick", original)
+    assert cli.main([*request, "--out", str(out)]) == 0
+    assert runs.load(out).request_text == "class 5"
+    assert runs.load(tmp_path / "run-2").request_text == "class 3"
+    assert str(tmp_path / "run-2") in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Make a model forget by the cheapest method that passes an audit, and store it as a run."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from duck.errors import BadInput
 from duck.experiment import Experiment
 from duck.methods.automatic import AUTO
 from duck.methods.by_cost import Candidate, methods_by_cost
+from duck.models.weights import holds_weights
 from duck.pools.build import build_request_pool
 from duck.pools.plan import Plan
 from duck.pools.reader import Pool
@@ -120,7 +122,7 @@ def assure_run(
         shown,
         _retraining_seconds(prepared),
     )
-    return _store(prepared, assured, chosen)
+    return _store(prepared, assured, chosen, shown)
 
 
 def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
@@ -134,20 +136,53 @@ def _check_output(options: ForgetOptions, experiment: Experiment) -> Path:
     return out.parent
 
 
-def _store(prepared: PreparedRequest, assured: Assured, chosen: AssureOptions) -> AssuredRun:
+def _store(
+    prepared: PreparedRequest, assured: Assured, chosen: AssureOptions, display: Display
+) -> AssuredRun:
+    """Store the run at the first place where nothing is lost; its model took long to make."""
+    experiment = prepared.experiment(assured.candidate.method)
+    wanted = prepared.options.output.out or runs.default_folder(experiment)
+    for folder in runs.numbered(wanted):
+        if folder.exists() and not runs.is_run(folder):
+            continue
+        with suppress(files.InUse), runs.reserve(folder, experiment, overwrite=True):
+            if folder.exists() and not (
+                folder == wanted and _may_replace(folder, prepared, assured)
+            ):
+                continue
+            if folder != wanted:
+                display.message(f"{wanted} holds another run by now: this one is in {folder}.")
+            return _write(prepared, assured, chosen, folder)
+    raise AssertionError("There are always more folders.")
+
+
+def _may_replace(folder: Path, prepared: PreparedRequest, assured: Assured) -> bool:
+    """Return whether the run in the wanted folder may be replaced.
+
+    What is replaced without being asked for is the same experiment with the same weights.
+    """
+    output = prepared.options.output
+    if output.out is not None or output.overwrite:
+        return output.overwrite
+    experiment = prepared.experiment(assured.candidate.method)
+    is_same = runs.holds(folder, experiment)
+    return is_same and holds_weights(folder / runs.WEIGHTS, assured.outcome.model)
+
+
+def _write(
+    prepared: PreparedRequest, assured: Assured, chosen: AssureOptions, folder: Path
+) -> AssuredRun:
     method = assured.candidate.method
-    experiment = prepared.experiment(method)
-    folder = prepared.options.output.out or runs.default_folder(experiment)
     note = str(assured.assurance)
     outcome = replace(assured.outcome, method_notes=(*assured.outcome.method_notes, note))
-    # The same run may have been stored before, by another audit: all of its files are replaced.
-    with runs.reserve(folder, experiment, overwrite=True):
-        stored = prepared.store(outcome, method, folder, overwrite=True)
-        files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
-        audit = assured.audit
-        if audit is not None:
-            audit = replace(audit, next_steps=_next_steps(prepared, stored, audit, chosen))
-            verdict.save(audit, folder)
+    # Unless a run is to be overwritten, what is there has the same weights: its audits stay true.
+    keep = () if prepared.options.output.overwrite else runs.FINDINGS
+    stored = prepared.store(outcome, method, folder, overwrite=True, keep=keep)
+    files.write_json(folder / runs.ASSURANCE, to_plain(assured.assurance))
+    audit = assured.audit
+    if audit is not None:
+        audit = replace(audit, next_steps=_next_steps(prepared, stored, audit, chosen))
+        verdict.save(audit, folder)
     return AssuredRun(stored, assured.assurance, audit)
 
 

@@ -203,13 +203,23 @@ class PreparedRequest:
             return outcome
         return note_guessed_recipe(outcome, method, self.training.recipe)
 
-    def store(self, outcome: Outcome, method: Method, folder: Path, overwrite: bool) -> ForgetRun:
-        """Write the run; in a distributed training only the first process does."""
+    def store(
+        self,
+        outcome: Outcome,
+        method: Method,
+        folder: Path,
+        overwrite: bool,
+        keep: Sequence[str] = (),
+    ) -> ForgetRun:
+        """Write the run; in a distributed training only the first process does.
+
+        keep   as for `runs.save`
+        """
         noted = self.add_notes(outcome, method)
         places = self.options.original.places(folder, self.source)
         run = runs.record(self.experiment(method), self.scenario, noted, **places)
         if is_first():
-            runs.save(run, noted.model, folder, overwrite)
+            runs.save(run, noted.model, folder, overwrite, keep)
         return ForgetRun(folder, run, self.findings, is_first())
 
 

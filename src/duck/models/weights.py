@@ -76,6 +76,16 @@ def copy_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
 
 
+def holds_weights(path: Path, model: nn.Module) -> bool:
+    """Return whether a file can be read and contains exactly the weights of a model."""
+    own = copy_tensors(model)
+    try:
+        stored = _read(path)
+    except BadInput:
+        return False
+    return all(name in own and torch.equal(stored[name], own[name]) for name in stored)
+
+
 def check_weights(weights: Mapping[str, Tensor], owner: str) -> None:
     """Raise an error for weights that are NaN.
 
