@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from duck.artifacts import ArtifactStore
 from duck.data.examples import Pixels, examples
+from duck.experiment import Training
 from duck.files import CacheWarning
 from duck.methods import METHODS, Original
 from duck.methods.base import ForgetsBy, Kinds, clone
 from duck.preparation import Preparations
 from duck.scenarios import ForgetClasses
-from duck.types import Task
+from duck.types import Recipe, Task
 from duck.unlearning import unlearn
 from tests.toys import class_scenario, head_of, toy_data, toy_task, trained_net
 
@@ -99,6 +100,23 @@ def test_other_labels_another_head_or_other_frozen_weights_make_it_again() -> No
     head_of(model).requires_grad_(False)
     cache(Slow(), model, Task(train.take(fewer), train.take(fewer + 10), None, 4))
     assert MADE == [2, 2, 2, 2]
+
+
+def test_data_or_model_code_that_changed_make_it_again_also_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, model, task = ArtifactStore(tmp_path), trained_net(), toy_task(class_scenario())
+    code = Path("prepared_builder.py")
+    monkeypatch.chdir(tmp_path)
+    code.write_text("def build(): ...\n")
+    first = Training("toy", "prepared_builder:build", Recipe(), fingerprint="first")
+    for training in (first, first, replace(first, fingerprint="second")):
+        Preparations(store, training)(Slow(), model, task)
+    assert MADE == [2, 2]
+    code.write_text("def build(): return 1\n")
+    for _ in range(2):
+        Preparations(store, first)(Slow(), model, task)
+    assert MADE == [2, 2, 2]
 
 
 def test_the_same_samples_in_another_order_are_the_same() -> None:

@@ -9,19 +9,29 @@ import torch
 from torch import Tensor, nn
 
 from duck.artifacts import Artifact, ArtifactStore, Key
+from duck.experiment import Training
 from duck.methods.base import METHODS, Method, PreparingMethod
 from duck.runtime import Stopwatch, device_of
 from duck.types import Ids, Task
 
 PIXEL_SAMPLES = 16
-"""Images whose pixels are part of the key of a preparation, about."""
+"""Images whose pixels, as the model receives them, are part of the key of a preparation, about.
+The fingerprint of the training has those of all images."""
 
 
 class Preparations:
     """Prepared tensors of methods, and the time that they took when they were computed."""
 
-    def __init__(self, store: ArtifactStore | None = None) -> None:
+    def __init__(
+        self, store: ArtifactStore | None = None, training: Training | None = None
+    ) -> None:
+        """Share preparations by a store. Only commands have one, and they know the training.
+
+        training   how the original was trained: its data and the code of its model count, too
+        """
         self._store = store or ArtifactStore()
+        self._fingerprint = training.fingerprint if training else ""
+        self._model = training.model if training else ""
         self._in_memory: dict[Key, tuple[Mapping[str, Tensor], float]] = {}
 
     def __call__(
@@ -30,7 +40,8 @@ class Preparations:
         """Return the preparation of a method for a task, or None if it has none, and its time."""
         if not isinstance(method, PreparingMethod):
             return None, 0.0
-        key = Key.of("preparations", _dependencies(method, model, task))
+        depends_on = {**_dependencies(method, model, task), "fingerprint": self._fingerprint}
+        key = Key.of("preparations", depends_on, self._model)
         if key not in self._in_memory:
             self._in_memory[key] = self._store.get_or_make(
                 key,

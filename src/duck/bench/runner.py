@@ -275,7 +275,8 @@ class Runner:
             model, _ = self._load_or_train(job)
             data = self._data(job.dataset)
             _warm_up(model, data, self.device)
-            self._prepared = key, PreparedOriginal(data, model, Preparations(self.store))
+            preparations = Preparations(self.store, job.experiment.training)
+            self._prepared = key, PreparedOriginal(data, model, preparations)
         return self._prepared[1]
 
     def _data(self, name: str) -> Data:

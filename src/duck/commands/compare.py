@@ -99,7 +99,7 @@ def _run(comparison: Comparison, options: CompareOptions, engine: Engine, displa
             comparison.methods,
             # A stored run has the curves of each epoch; a table alone needs none.
             watch=ignore_progress if out else None,
-            preparations=Preparations(ArtifactStore(root)),
+            preparations=Preparations(ArtifactStore(root), prepared.training),
             max_accuracy_loss=options.max_accuracy_loss,
             engine=engine,
         )

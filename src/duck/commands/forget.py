@@ -190,7 +190,7 @@ class PreparedRequest:
                 self.original,
                 replace(self.scenario, data=data),
                 watch=watch,
-                preparations=Preparations(ArtifactStore(default_root(folder))),
+                preparations=Preparations(ArtifactStore(default_root(folder)), self.training),
                 max_accuracy_loss=self.options.max_accuracy_loss,
             )
 
