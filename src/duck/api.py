@@ -1,5 +1,7 @@
 """The Python API: train, forget and audit with plain modules and torch data sets."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -667,16 +669,36 @@ def _pool_plan(original: Original, scenario: Scenario, method: Method | None) ->
         )
     if scenario.earlier:
         raise BadInput("A pool cannot follow earlier requests: audit with tier='oracle'.")
-    layers = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     training = Training(
         scenario.data.name,
-        # A pool in a folder is resumed only for the same architecture.
-        f"{type(model).__name__} {digest_of(layers)}",
+        # A pool in a folder is resumed only for the same architecture and the same code.
+        f"{type(model).__name__} {_architecture_digest(model)}",
         recipe,
         fingerprint=fingerprint(scenario.data),
     )
     request = request_of(scenario)
     return Plan(Experiment(training, request, method, scenario.seed, scenario.protocol))
+
+
+def _architecture_digest(model: nn.Module) -> str:
+    """Return a digest of the layers of a model and of the code of its classes."""
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    layers = re.sub(r" at 0x[0-9a-f]+", "", repr(model))  # Addresses differ in each process.
+    classes: set[type] = set()
+    for layer in model.modules():
+        classes.update(type(layer).__mro__)
+    sources = sorted(map(_source, classes))
+    return digest_of({"shapes": shapes, "layers": layers, "sources": sources})
+
+
+def _source(kind: type) -> str:
+    """Return the code of a user's class; "" for one of PyTorch or without a file."""
+    if kind.__module__.partition(".")[0] in ("torch", "builtins"):
+        return ""
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""
 
 
 def _audit_input(

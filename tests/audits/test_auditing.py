@@ -22,6 +22,7 @@ from duck.files import CacheWarning
 from duck.methods.base import METHODS
 from duck.pools.reader import Pool
 from duck.retraining import Retraining
+from tests import toys
 from tests.toys import (
     RECIPE,
     class_scenario,
@@ -349,6 +350,18 @@ def test_the_task_of_a_result_is_what_the_method_saw() -> None:
     assert len(result.task.forget) == len(toy_task(result.scenario).forget) == 2
 
 
+def other_code() -> nn.Module:
+    """Return a trained net whose class has the same name and layers, but other code."""
+
+    class ToyNet(toys.ToyNet):
+        def forward(self, images: Tensor) -> Tensor:
+            return 2 * super().forward(images)
+
+    net = ToyNet()
+    net.load_state_dict(trained_net().state_dict())
+    return net
+
+
 def test_the_full_tier_trains_a_pool_for_a_result_in_memory(tmp_path: Path) -> None:
     scenario = duck.ForgetClasses([2])
     result = duck.forget(
@@ -372,7 +385,9 @@ def test_the_full_tier_trains_a_pool_for_a_result_in_memory(tmp_path: Path) -> N
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "pool").iterdir()} == files
     same_class = trained_net()
     same_class.register_buffer("further", torch.zeros(1))
-    for other in (Masked(trained_net()), same_class):
+    same_shapes = trained_net()
+    same_shapes.register_module("further", nn.ReLU())
+    for other in (Masked(trained_net()), same_class, same_shapes, other_code()):
         wider = replace(result, original=other)
         with pytest.raises(BadInput, match="These are different pools"):
             duck.audit(wider, tier="full", models=2, pool=tmp_path / "pool", pool_models=20)

@@ -20,7 +20,7 @@ from duck.pools import build as build_module
 from duck.pools import plan as planning
 from duck.pools.build import Trainer
 from duck.pools.files import ModelInfo, find, merge
-from duck.pools.plan import Job, Part, Samples, make_layout
+from duck.pools.plan import Job, Part, Plan, Samples, make_layout
 from duck.pools.reader import Pool, State, mismatch
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, ids_digest
@@ -285,11 +285,11 @@ def test_workers_make_the_same_models(tmp_path: Path, whole: Pool) -> None:
 
 
 def test_an_error_in_a_worker_is_raised_here(tmp_path: Path) -> None:
-    what = plan(training=replace(experiment().training, model="no_such_module:net"))
+    what = plan(training=replace(experiment().training, model="math:sqrt"))
     assert build(tmp_path / "p", what, 2, limit=0) == (0, 0, 3)
     cpu = torch.device("cpu")
     trainer = Trainer(what, toy_data(), find(tmp_path / "p"), cpu, compiled=False)
-    with pytest.raises(DuckError, match="no_such_module"):
+    with pytest.raises(DuckError, match="math:sqrt"):
         list(ProcessEngine(1)(trainer, [Job("model", 0)], lambda _: True))
     with pytest.raises(BadInput, match="no finished model yet"):
         Pool(tmp_path / "p")
@@ -498,6 +498,24 @@ def test_a_run_that_the_pool_is_not_about_is_described_field_by_field(whole: Poo
     (text,) = mismatch(whole, foreign)
     assert text.startswith("recipe: ")
     assert "trained elsewhere" in text
+
+
+def test_a_pool_of_older_model_code_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "pool_builder.py"
+    code.write_text(
+        "from tests.toys import ToyNet\ndef build(num_classes):\n    return ToyNet(num_classes)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    own = experiment()
+    own = replace(own, training=replace(own.training, model="pool_builder:build"))
+    made = pool(tmp_path / "pool", Plan(own), 2)
+    assert mismatch(made, own) == []
+    code.write_text(f"{code.read_text()}# changed\n")
+    assert [text.split(":")[0] for text in mismatch(made, own)] == ["code"]
+    with pytest.raises(BadInput, match="code is"):
+        build(tmp_path / "pool", Plan(own), 2)
 
 
 def test_the_seed_counts_where_it_determines_the_forget_set(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from duck.errors import BadInput
 from duck.experiment import Experiment, to_dict
 from duck.json_text import to_json
 from duck.methods.base import METHODS, check_kind
+from duck.models.imported import source_digest
 from duck.runtime import seeded
 from duck.sample_ids import NO_SALT, hide_ids
 from duck.scenarios import check_retain
@@ -127,10 +128,14 @@ class Plan:
 def recipe_of(plan: Plan) -> dict[str, Any]:
     """Return the part of a fingerprint that a plan determines.
 
-    Compilation changes only the speed. Each model has its own seed.
+    The code of a user's own model is part of it. Compilation changes only the speed. Each model
+    has its own seed.
     """
     experiment = to_dict(plan.experiment)
     training = experiment["training"]
+    code = source_digest(plan.experiment.training.model)
+    if code:
+        training["code"] = code
     data = {"name": training.pop("data"), "fingerprint": training.pop("fingerprint")}
     recipe = {key: value for key, value in training.pop("recipe").items() if key != "compile"}
     for key in ("seed", "weights"):

@@ -146,7 +146,7 @@ def mismatch(pool: Pool, experiment: Experiment, ignore_recipe: bool = False) ->
 
     A sentence begins with the name of the setting. A shadow pool fits every request and method.
     """
-    fields = ["data", "model", "image_size", "mean", "std"]
+    fields = ["data", "model", "code", "image_size", "mean", "std"]
     plan = Plan(Experiment(experiment.training, seed=experiment.seed))
     if pool.design == "request":
         if experiment.request is None or experiment.method is None:
@@ -157,11 +157,11 @@ def mismatch(pool: Pool, experiment: Experiment, ignore_recipe: bool = False) ->
         plan = Plan(experiment)
     is_unknown = bool(experiment.training.weights)
     if not (ignore_recipe or is_unknown):
-        fields.insert(5, "recipe")
+        fields.insert(6, "recipe")
     run_recipe = recipe_of(plan)
     found = differences(
-        {field: pool.fingerprint[field] for field in fields},
-        {field: run_recipe[field] for field in fields},
+        {field: pool.fingerprint.get(field) for field in fields},
+        {field: run_recipe.get(field) for field in fields},
     )
     sentences = [
         f"{name}: {in_pool!r} in the pool, {in_run!r} in the run."
