@@ -1,6 +1,6 @@
 """What a command does, one call does: train, forget, analyse and remove a bias from Python."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from duck import cli, runs
 from duck.analysis.bias import RESULT as BIAS_RESULT
 from duck.analysis.study import RESULT as ANALYSIS_RESULT
 from duck.errors import BadInput
-from duck.types import Recipe
+from duck.types import Progress, Recipe
+from duck.unlearning import Epoch
 
 SOURCE = duck.DataOptions("digits")
 
@@ -80,6 +81,45 @@ def test_the_data_of_a_training_can_be_fixed(tmp_path: Path) -> None:
     options = duck.TrainOptions(SOURCE, "convnet", Recipe(epochs=1), fingerprint="other")
     with pytest.raises(BadInput, match="fingerprints differ"):
         duck.train_run(replace(options, output=duck.RunOptions(out=tmp_path / "x")))
+
+
+class Killed(Exception):
+    """Stands for a process that is killed."""
+
+
+def epochs_of_training(options: duck.TrainOptions, last: int) -> list[int]:
+    """Train until the end of epoch `last`; return the epochs that ran."""
+    epochs: list[int] = []
+
+    def watch(news: Progress | Epoch) -> None:
+        epochs.append(news.epoch)
+        if isinstance(news, Progress) and news.is_epoch_end and news.epoch == last:
+            raise Killed
+
+    with suppress(Killed):
+        duck.train_run(options, duck.Display(training=lambda _: nullcontext(watch)))
+    return sorted(set(epochs))
+
+
+def test_a_training_resumes_only_with_the_same_model_code_and_not_to_overwrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = Path("resumed_builder.py")
+    code.write_text(
+        "from torch import nn\n"
+        "def build(num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    output = duck.RunOptions(out=tmp_path / "run")
+    recipe = Recipe(epochs=3)
+    options = duck.TrainOptions(SOURCE, "resumed_builder:build", recipe, output=output)
+    assert epochs_of_training(options, last=2) == [1, 2]
+    assert epochs_of_training(options, last=2) == [2]
+    again = replace(options, output=replace(output, overwrite=True))
+    assert epochs_of_training(again, last=2) == [1, 2]
+    code.write_text(f"{code.read_text()}# changed\n")
+    assert epochs_of_training(options, last=3) == [1, 2, 3]
 
 
 def test_analysis_and_bias_removal_are_calls(original: Path, tmp_path: Path) -> None:

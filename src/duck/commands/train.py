@@ -22,6 +22,7 @@ from duck.experiment import Experiment, Training, fingerprint
 from duck.methods.presets import RecipeName, default_recipe
 from duck.metrics import training_scores
 from duck.models import MODELS, build
+from duck.models.imported import source_digest
 from duck.models.user_models import in_float32
 from duck.records import Environment, structure, to_plain
 from duck.runtime import Stopwatch, device_name, distributed, is_first, pick_device
@@ -197,6 +198,12 @@ def train_run(options: TrainOptions, display: Display | None = None) -> TrainRun
         return TrainRun(folder, is_first())
 
 
+def _checkpoint(folder: Path, experiment: Experiment) -> Path:
+    """Return the checkpoint of a training: for a user's own model, that of its present code."""
+    parts = experiment.id, source_digest(experiment.training.model)
+    return runs.unfinished(folder, "-".join(filter(None, parts))) / "checkpoint.pt"
+
+
 def train_on(data: Data, options: TrainOptions, device: torch.device, display: Display) -> Path:
     """Train a model on loaded data unless its run is stored; return the folder of the run."""
     output = options.output
@@ -207,7 +214,9 @@ def train_on(data: Data, options: TrainOptions, device: torch.device, display: D
         if exists:
             display.message(f"{folder} already holds this run; --overwrite trains it again.")
             return folder
-        checkpoint = runs.unfinished(folder, experiment.id) / "checkpoint.pt"
+        checkpoint = _checkpoint(folder, experiment)
+        if output.overwrite:
+            shutil.rmtree(checkpoint.parent, ignore_errors=True)
         if checkpoint.exists():
             display.message(f"Resuming from {checkpoint}.")
         store = ArtifactStore(default_root(folder))
