@@ -82,7 +82,7 @@ class TuneOptions:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The trials of a search, and the preset that was written."""
+    """The trials of a search, and the preset that was written unless every trial failed."""
 
     name: str
     """The name of the method."""
@@ -97,6 +97,11 @@ class Search:
     def is_complete(self) -> bool:
         """Whether the search was not interrupted."""
         return len(self.trials) == self.options.budget
+
+    @property
+    def failure(self) -> str:
+        """Why the last trial failed, if every trial failed; else ""."""
+        return (self.trials[-1].error or "") if best(self.trials).error else ""
 
     @property
     def changes(self) -> Settings:
@@ -137,7 +142,8 @@ def tune_method(
 ) -> Search:
     """Search the settings of a method and write the best as a preset, as `duck tune` does.
 
-    If Ctrl-C interrupts the search after its first trial, the best so far is written.
+    If Ctrl-C interrupts the search after its first trial, the best so far is written. If every
+    trial failed, nothing is written.
 
     forget   the request, the original, and the file of the preset; without an original, one is
              trained
@@ -200,7 +206,8 @@ def tune_method(
     except KeyboardInterrupt:
         if not search.trials:
             raise
-    search.write(describe(request, data.classes), scenarios[0])
+    if not search.failure:
+        search.write(describe(request, data.classes), scenarios[0])
     return search
 
 
