@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import duck
+from duck.commands.tune import Search, TuneOptions
 from duck.data import load
 from duck.errors import BadInput
 from duck.methods import METHODS
@@ -60,6 +61,21 @@ def test_a_file_of_presets_takes_precedence_for_its_method_data_and_kind(tmp_pat
             BadInput, match=r"\[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."
         ):
             preset(*about, more=file)
+
+
+@pytest.mark.parametrize("method", ["duck-soft", "neg-grad"])
+@pytest.mark.parametrize("start", ["paper", "tuned"])
+def test_a_file_of_tune_gives_exactly_the_settings_of_its_trial(
+    method: str, start: Preset, tmp_path: Path
+) -> None:
+    """Also those that are None, such as duck-soft's target_temperature in its preset `paper`."""
+    first = preset(method, "digits", "class", name=start)
+    trial = Trial(0, settings_in(spaces()[method], first), 0.5, None, None, 0.0)
+    file = tmp_path / "found.toml"
+    search = Search(method, first, TuneOptions(start=start), file, [trial])
+    search.write("class 3", duck.ForgetClasses([3])(load("digits")))
+    for name in get_args(Preset):
+        assert preset(method, "digits", "class", name=name, more=file) == first
 
 
 def every_preset() -> Iterator[tuple[str, str, Preset, str, dict[str, Any]]]:

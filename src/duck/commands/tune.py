@@ -18,7 +18,7 @@ from duck.engines import INLINE, Engine
 from duck.errors import BadInput
 from duck.files import check_replaceable, write_text
 from duck.methods.base import Method
-from duck.methods.presets import Preset, preset
+from duck.methods.presets import UNSET, Preset, preset
 from duck.retraining import Retraining
 from duck.runs import check_file_writable
 from duck.runtime import pick_device
@@ -116,6 +116,9 @@ class Search:
         found = best(self.trials)
         settings = dataclasses.asdict(with_settings(self.method, found.settings))  # type: ignore[call-overload]
         values = {name: value for name, value in settings.items() if value is not None}
+        unset = [name for name, value in settings.items() if value is None]
+        if unset:
+            values[UNSET] = unset
         values["source"] = {
             "from": "search",
             "objective": found.objective,

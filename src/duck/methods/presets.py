@@ -21,6 +21,8 @@ RecipeName = Literal["standard", "paper"]
 Origin = Literal["paper", "code", "search", "hand"]
 PresetFile = dict[str, dict[str, dict[str, dict[str, dict[str, Any]]]]]
 """The content of a file of `duck tune`: method -> data -> `tuned` -> kind -> values."""
+UNSET = "unset"
+"""In a file of `duck tune`, the list of the settings that are None. TOML has no such value."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,16 @@ def preset(
         return structure_input(_without_source(settings), cls)
     if not has_settings(more, method, data, kind):
         raise missing_settings(more, method, data, kind)
-    settings |= _tables(more)[method, data, kind]
+    values = _tables(more)[method, data, kind]
     try:
+        settings |= values | dict.fromkeys(structure_input(values.get(UNSET, []), list[str]))
         return structure_input(_without_source(settings), cls)
     except BadInput as error:
         raise BadInput(f"{more}: {error}") from error
 
 
 def _without_source(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "source"}
+    return {name: value for name, value in settings.items() if name not in ("source", UNSET)}
 
 
 def sources(
