@@ -1,6 +1,7 @@
 """Presets by the size of the data, and what a file of `duck tune` may say."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import date
@@ -76,6 +77,26 @@ def test_a_file_of_tune_gives_exactly_the_settings_of_its_trial(
     search.write("class 3", duck.ForgetClasses([3])(load("digits")))
     for name in get_args(Preset):
         assert preset(method, "digits", "class", name=name, more=file) == first
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["dukc.digits.tuned.class", "duck.digits.tuend.class", "duck.digits.tuned.clas"],
+)
+def test_a_table_that_no_run_can_use_is_refused_beside_a_valid_one(
+    table: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "found.toml"
+    file.write_text(f"[duck.digits.tuned.class]\nlr = 0.1\n[{table}]\nlr = 0.2\n")
+    with pytest.raises(BadInput, match=rf"found\.toml.*\[{re.escape(table)}\]"):
+        preset("duck", "digits", "class", more=file)
+
+
+def test_a_value_out_of_range_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "found.toml"
+    file.write_text("[duck.digits.tuned.class]\nlr = -0.1\n")
+    with pytest.raises(BadInput, match=r"found\.toml.* lr "):
+        preset("duck", "digits", "class", more=file)
 
 
 def every_preset() -> Iterator[tuple[str, str, Preset, str, dict[str, Any]]]:

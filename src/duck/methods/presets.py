@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from duck.checks import check_settings
 from duck.data import SMALL_IMAGES
 from duck.errors import BadInput
 from duck.files import package_toml, read_toml
 from duck.methods.base import METHODS, Method, check_kind
 from duck.records import structure_input
+from duck.registry import suggest
 from duck.types import Recipe
 
 Preset = Literal["paper", "tuned"]
@@ -87,7 +89,9 @@ def preset(
     values = _tables(more)[method, data, kind]
     try:
         settings |= values | dict.fromkeys(structure_input(values.get(UNSET, []), list[str]))
-        return structure_input(_without_source(settings), cls)
+        found = structure_input(_without_source(settings), cls)
+        check_settings(found)
+        return found
     except BadInput as error:
         raise BadInput(f"{more}: {error}") from error
 
@@ -144,9 +148,25 @@ def _tables(file: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     tables = {}
     for method, by_data in content.items():
         for data, names in by_data.items():
-            for kind, settings in names.get("tuned", {}).items():
-                tables[method, data, kind] = settings
+            for name, by_kind in names.items():
+                for kind, settings in by_kind.items():
+                    _check_table(file, method, data, name, kind)
+                    tables[method, data, kind] = settings
     return tables
+
+
+def _check_table(file: Path, method: str, data: str, name: str, kind: str) -> None:
+    """Raise an error for a table that no run could use."""
+    problem = ""
+    if method not in METHODS:
+        problem = f"There is no method {method!r}. {suggest(method, METHODS)}"
+    elif name != "tuned":
+        problem = f"The preset must be 'tuned', not {name!r}."
+    elif kind not in METHODS[method].scenarios:
+        kinds = " or ".join(repr(known) for known in sorted(METHODS[method].scenarios))
+        problem = f"The kind of {method} must be {kinds}, not {kind!r}."
+    if problem:
+        raise BadInput(f"{file}: the table [{method}.{data}.{name}.{kind}] is not known. {problem}")
 
 
 def default_recipe(
