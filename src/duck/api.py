@@ -600,11 +600,12 @@ def _names_in_calls(
 ) -> PythonNames:
     """Return how suggested calls name what the user has; `result` is what `forget` returned."""
     named_head = "" if head is None else f", head={head!r}"
-    named = f"{named_head}{', retrained=retrained' if has_retrained else ''}"
+    retrained = "retrained" if has_retrained else ""
     if not isinstance(unlearned, Result):
         return PythonNames(
-            f"unlearned, scenario, original=original{named}",
+            f"unlearned, scenario, original=original{named_head}",
             f"original, data, ids{named_head}",
+            retrained,
         )
     task = unlearned.task
     known_model = new_model is None and task.new_model is not None
@@ -614,13 +615,14 @@ def _names_in_calls(
     known_head = head or task.head
     seed = f", seed={unlearned.scenario.seed}" if unlearned.scenario.seed else ""
     return PythonNames(
-        "result" + ("" if original is None else ", original=original") + named,
+        "result" + ("" if original is None else ", original=original") + named_head,
         f"{start}, forget=result.request{seed}"
         + ("" if known_head is None else f", head={known_head!r}"),
+        retrained,
         METHODS.name_of(unlearned.method),
         _softer(unlearned),
-        f"new_model={'result.task.new_model' if known_model else 'new_model'}, "
-        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
+        "result.task.new_model" if known_model else "new_model",
+        "result.recipe" if known_recipe else "recipe",
     )
 
 
