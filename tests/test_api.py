@@ -370,7 +370,10 @@ def test_the_suggestions_name_what_is_not_known() -> None:
     module = calls(duck.audit(trained_net(), unknown.scenario, original=unknown.model))
     assert all(call.startswith("duck.forget(original, data, ids, ") for call in module)
     second = duck.forget(toy_result([1, 5, 9]), forget=request, method="original")
-    assert all("earlier_result" in call for call in calls(duck.audit(second)))
+    audit = duck.audit(second)
+    assert all("earlier_result" in call for call in calls(audit))
+    (not_covered,) = [text for text in audit.not_tested if "earlier request" in text]
+    assert second.scenario.earlier[0].request in not_covered
 
 
 class Patches(nn.Module):

@@ -75,7 +75,16 @@ def run_audit(
         make_setting(inputs.scenario)
         pool = pool_of() if tier == "full" and pool_of is not None else None
         audit = audit_oracle(inputs, references.retrained, pool, references.planted, limits)
-    return replace(audit, limits=limits or Limits())
+    not_tested = (*audit.not_tested, *_earlier_requests(inputs.scenario))
+    return replace(audit, not_tested=not_tested, limits=limits or Limits())
+
+
+def _earlier_requests(scenario: Scenario) -> tuple[str, ...]:
+    """Return a sentence about each earlier request, whose samples an audit does not look at."""
+    return tuple(
+        f"{earlier.request}, forgotten by an earlier request: this audit covers only the last one."
+        for earlier in scenario.earlier
+    )
 
 
 def audit_quick(inputs: AuditInput, limits: Limits | None = None) -> Audit:
