@@ -280,6 +280,17 @@ def test_the_quick_tier_looks_at_all_samples_as_the_plain_audit_does() -> None:
     assert f"{len(result.scenario.forget)} training samples" in result.assured.audit.subject  # type: ignore[union-attr]
 
 
+def test_the_final_audit_states_the_samples_of_the_request_and_those_it_used() -> None:
+    options = AssureOptions("oracle", models=5, planted=False)
+    assured = run_noisy([LAST], options)
+    assert assured.audit is not None
+    requested = len(duck.ForgetClasses([3])(noisy()[0]).forget)
+    used = requested - round(requested / 3)
+    assert f"{requested} training samples" in assured.audit.subject
+    assert f"used {used} of them" in assured.audit.subject
+    assert f"left out: {requested}." in assured.audit.subject
+
+
 def run_noisy(candidates: list[Candidate], options: AssureOptions) -> Assured:
     data, recipe, model, new_model = noisy()
     scenario = duck.ForgetClasses([3])(data)

@@ -368,7 +368,10 @@ class _Auditor:
         if coverage.processed == coverage.requested:
             coverage = Coverage(len(part.forget), len(part.forget))
         notes = self._final_notes if part is self.final else ()
-        return AuditInput(part, self.original, outcome.model, candidate.name, "", coverage, notes)
+        requested = len(self.scenario.forget)
+        return AuditInput(
+            part, self.original, outcome.model, candidate.name, "", coverage, notes, requested
+        )
 
     @property
     def _final_notes(self) -> tuple[str, ...]:
