@@ -345,6 +345,15 @@ def test_an_assured_result_shows_its_final_audit_and_is_not_audited_by_a_lower_t
     assert duck.audit(without).tier == "quick"
 
 
+@pytest.mark.parametrize("asked", [{"margin": 0.1}, {"max_epsilon": 1.0}, {"planted": True}])
+def test_an_argument_that_equals_the_default_asks_for_a_new_audit(asked: dict[str, Any]) -> None:
+    limits = duck.Limits(margin=0.9, max_epsilon=5.0)
+    options = duck.AssureOptions("oracle", models=5, limits=limits, planted=False)
+    result = toy_result(duck.ForgetRandomClasses(1), method="retrained", assure=options)
+    assert duck.audit(result).limits == limits
+    assert duck.audit(result, **asked).limits == duck.Limits()
+
+
 def test_a_method_that_failed_is_not_suggested_again() -> None:
     weak = METHODS["warm-restart"](epochs=1, peak=1e-6, fresh_rows=False)  # type: ignore[call-arg]
     found = calls(duck.audit(toy_result(duck.ForgetClasses([2]), method=weak)))
@@ -361,7 +370,10 @@ def test_the_suggestions_name_what_is_not_known() -> None:
     module = calls(duck.audit(trained_net(), unknown.scenario, original=unknown.model))
     assert all(call.startswith("duck.forget(original, data, ids, ") for call in module)
     second = duck.forget(toy_result([1, 5, 9]), forget=request, method="original")
-    assert all("earlier_result" in call for call in calls(duck.audit(second)))
+    audit = duck.audit(second)
+    assert all("earlier_result" in call for call in calls(audit))
+    (not_covered,) = [text for text in audit.not_tested if "earlier request" in text]
+    assert second.scenario.earlier[0].request in not_covered
 
 
 class Patches(nn.Module):

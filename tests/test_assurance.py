@@ -1,7 +1,7 @@
 """Assured forgetting: what is tried, what is chosen, and on which samples."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 import duck
 from duck.api import _build_pool
 from duck.artifacts import ArtifactStore
-from duck.assurance import Assured, AssureOptions, assure, describe_size
+from duck.assurance import Assured, AssureOptions, assure, describe_refutation, describe_size
+from duck.audits.references import References
 from duck.audits.sub_scenarios import split_for_choice
 from duck.audits.verdict import Limits, Tier
+from duck.display import Display
 from duck.errors import BadInput, Diverged
 from duck.experiment import Training
 from duck.methods.automatic import choose_method
@@ -77,6 +79,28 @@ def test_few_forget_samples_are_all_in_both_parts() -> None:
     scenario = samples_scenario()
     few = replace(scenario, forget=scenario.forget[:20])
     assert [len(part.forget) for part in split_for_choice(few)] == [20, 20]
+
+
+def test_a_refutation_names_other_samples_only_where_they_are_others() -> None:
+    scenario = samples_scenario()
+    few = replace(scenario, forget=scenario.forget[:20])
+    assert "other samples" in describe_refutation(*split_for_choice(scenario))
+    assert "same forget samples" in describe_refutation(*split_for_choice(few))
+    assert "samples" not in describe_refutation(few, few)
+
+
+def test_a_budget_that_ends_states_how_many_models_were_trained() -> None:
+    messages = list[str]()
+
+    def allows_two(seconds: Sequence[float]) -> bool:
+        return len(seconds) < 2
+
+    display = Display(message=messages.append)
+    references = References(
+        class_scenario(), SlowRetraining(0.0), 4, display=display, may_train=allows_two
+    )
+    assert len(references.retrained) == 2
+    assert "2 of 4 were trained" in messages[-1]
 
 
 def test_a_method_that_forgets_nothing_is_not_chosen() -> None:
@@ -278,6 +302,17 @@ def test_the_quick_tier_looks_at_all_samples_as_the_plain_audit_does() -> None:
     assert duck.audit(result).verdict == "no verdict"
     assert result.assured is not None
     assert f"{len(result.scenario.forget)} training samples" in result.assured.audit.subject  # type: ignore[union-attr]
+
+
+def test_the_final_audit_states_the_samples_of_the_request_and_those_it_used() -> None:
+    options = AssureOptions("oracle", models=5, planted=False)
+    assured = run_noisy([LAST], options)
+    assert assured.audit is not None
+    requested = len(duck.ForgetClasses([3])(noisy()[0]).forget)
+    used = requested - round(requested / 3)
+    assert f"{requested} training samples" in assured.audit.subject
+    assert f"used {used} of them" in assured.audit.subject
+    assert f"left out: {requested}." in assured.audit.subject
 
 
 def run_noisy(candidates: list[Candidate], options: AssureOptions) -> Assured:

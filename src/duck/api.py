@@ -22,9 +22,6 @@ from duck.audits.options import DEFAULT_POOL_MODELS, AuditOptions
 from duck.audits.quick import Coverage
 from duck.audits.references import References
 from duck.audits.verdict import (
-    DEFAULT_MODELS,
-    MARGIN,
-    MAX_EPSILON,
     NOT_FORGOTTEN,
     Audit,
     Limits,
@@ -443,11 +440,11 @@ def audit(
     original: nn.Module | Path | str | None = None,
     retrained: Sequence[nn.Module | Path | str] | nn.Module = (),
     tier: Tier | None = None,
-    models: int = DEFAULT_MODELS,
-    margin: float = MARGIN,
+    models: int | None = None,
+    margin: float | None = None,
     max_advantage: float | None = None,
-    max_epsilon: float = MAX_EPSILON,
-    planted: bool = True,
+    max_epsilon: float | None = None,
+    planted: bool | None = None,
     pool: Path | str | None = None,
     pool_models: int | None = None,
     new_model: Callable[[], nn.Module] | None = None,
@@ -476,12 +473,13 @@ def audit(
             given, trains the missing ones up to `models`, for which it needs `new_model` and
             `recipe`; the folder of a run has them. `full` also trains a pool, and needs a Result
             or the folder of a run.
-        models: Number of retrained models of the tiers `oracle` and `full`.
-        margin: Largest residual memory of a model that is called forgotten.
+        models: Number of retrained models of the tiers `oracle` and `full`. None: 6.
+        margin: Largest residual memory of a model that is called forgotten. None: 0.1.
         max_advantage: Largest membership advantage. None: 0.05, or what the audit can resolve.
-        max_epsilon: Largest lower bound of ε, in the full tier.
+        max_epsilon: Largest lower bound of ε, in the full tier. None: 1.
         planted: With five or more retrained models, also train three that keep a share of the
             forget set, to state how much the audit recognises. Needs `new_model` and `recipe`.
+            None: True.
         pool: Folder of the pool of the full tier. That of a Result is made there, or resumed. None:
             a temporary one; for the folder of a run, one in the same folder.
         pool_models: Number of models of a pool that is made now. None: 32.
@@ -494,19 +492,21 @@ def audit(
     """
     is_one = isinstance(retrained, nn.Module) and not isinstance(retrained, nn.ModuleList)
     references: list[Any] = [retrained] if is_one else list(retrained)  # type: ignore[arg-type]
-    asked = AuditOptions(
-        models=models,
-        margin=margin,
-        max_advantage=max_advantage,
-        max_epsilon=max_epsilon,
-        planted=planted,
-        pool=None if pool is None else Path(pool),
-        pool_models=pool_models,
-        head=head,
-    )
+    arguments = {
+        "models": models,
+        "margin": margin,
+        "max_advantage": max_advantage,
+        "max_epsilon": max_epsilon,
+        "planted": planted,
+        "pool": None if pool is None else Path(pool),
+        "pool_models": pool_models,
+        "head": head,
+    }
+    given = {name: value for name, value in arguments.items() if value is not None}
+    asked = AuditOptions(**given)  # type: ignore[arg-type]
     final = _final_audit(unlearned)
     others = (tier, scenario, original, new_model, recipe)
-    is_plain = asked == AuditOptions() and not references and not options
+    is_plain = not given and not references and not options
     if final is not None and is_plain and all(argument is None for argument in others):
         return final
     known_tier: Tier = "quick" if final is None else final.tier
@@ -537,15 +537,15 @@ def audit(
     asked.check()
     before = None if original is None else check_given(original)
     inputs = _audit_input(unlearned, scenario, before, new_model, recipe, head)
-    given = [check_given(model) for model in (inputs.original.model, inputs.unlearned, *references)]
-    with accepting_images(*given):
-        original_model, unlearned_model, *retrained_models = (in_float32(model) for model in given)
+    used = [check_given(model) for model in (inputs.original.model, inputs.unlearned, *references)]
+    with accepting_images(*used):
+        original_model, unlearned_model, *retrained_models = (in_float32(model) for model in used)
         known = replace(
             inputs.original, model=original_model, new_model=_adapted(inputs.original.new_model)
         )
         inputs = replace(inputs, original=known, unlearned=unlearned_model)
         # If no tier was asked for, given models suffice.
-        count = len(retrained_models) if tier is None and retrained_models else models
+        count = len(retrained_models) if tier is None and retrained_models else asked.models
         method = unlearned.method if isinstance(unlearned, Result) else None
         found = _audit_models(inputs, asked, retrained_models, count, method)
     names = _names_in_calls(unlearned, original, new_model, recipe, head, bool(references))
@@ -604,11 +604,12 @@ def _names_in_calls(
 ) -> PythonNames:
     """Return how suggested calls name what the user has; `result` is what `forget` returned."""
     named_head = "" if head is None else f", head={head!r}"
-    named = f"{named_head}{', retrained=retrained' if has_retrained else ''}"
+    retrained = "retrained" if has_retrained else ""
     if not isinstance(unlearned, Result):
         return PythonNames(
-            f"unlearned, scenario, original=original{named}",
+            f"unlearned, scenario, original=original{named_head}",
             f"original, data, ids{named_head}",
+            retrained,
         )
     task = unlearned.task
     known_model = new_model is None and task.new_model is not None
@@ -618,13 +619,14 @@ def _names_in_calls(
     known_head = head or task.head
     seed = f", seed={unlearned.scenario.seed}" if unlearned.scenario.seed else ""
     return PythonNames(
-        "result" + ("" if original is None else ", original=original") + named,
+        "result" + ("" if original is None else ", original=original") + named_head,
         f"{start}, forget=result.request{seed}"
         + ("" if known_head is None else f", head={known_head!r}"),
+        retrained,
         METHODS.name_of(unlearned.method),
         _softer(unlearned),
-        f"new_model={'result.task.new_model' if known_model else 'new_model'}, "
-        f"recipe={'result.recipe' if known_recipe else 'recipe'}",
+        "result.task.new_model" if known_model else "new_model",
+        "result.recipe" if known_recipe else "recipe",
     )
 
 

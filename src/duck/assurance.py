@@ -112,6 +112,21 @@ def describe_size(samples: int, tier: Tier) -> str:
     return text.format(count=samples)
 
 
+def has_other_forget_samples(choice: Scenario, final: Scenario) -> bool:
+    """Return whether the final audit looks at other forget samples than the choice."""
+    return not torch.equal(choice.forget, final.forget)
+
+
+def describe_refutation(choice: Scenario, final: Scenario) -> str:
+    """Return the start of a sentence: the final audit did not confirm the choice, and on what."""
+    samples = ""
+    if has_other_forget_samples(choice, final):
+        samples = ", on other samples,"
+    elif choice is not final:
+        samples = ", on the same forget samples and other unseen ones,"
+    return f"The final audit{samples} did not confirm it"
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One method that was tried."""
@@ -368,14 +383,17 @@ class _Auditor:
         if coverage.processed == coverage.requested:
             coverage = Coverage(len(part.forget), len(part.forget))
         notes = self._final_notes if part is self.final else ()
-        return AuditInput(part, self.original, outcome.model, candidate.name, "", coverage, notes)
+        requested = len(self.scenario.forget)
+        return AuditInput(
+            part, self.original, outcome.model, candidate.name, "", coverage, notes, requested
+        )
 
     @property
     def _final_notes(self) -> tuple[str, ...]:
         """What the final audit looked at."""
         if self.options.tier == "quick":
             return ()
-        is_split = not torch.equal(self.choice.forget, self.final.forget)
+        is_split = has_other_forget_samples(self.choice, self.final)
         return (OTHER_SAMPLES,) if is_split else (SAME_FORGET_SAMPLES,)
 
     def objection(self, audit: Audit) -> str:
@@ -493,7 +511,9 @@ class _Attempts:
     def _audit_finally(self, candidate: Candidate, outcome: Outcome) -> Audit:
         audit = self.auditor(candidate, outcome, True)
         if not self.auditor.passes(audit):
-            failed = f"The final audit, on other samples, did not confirm it: {audit.verdict}."
+            failed = (
+                f"{describe_refutation(self.auditor.choice, self.auditor.final)}: {audit.verdict}."
+            )
             self.attempts[-1] = replace(self.attempts[-1], passed=False, reason=failed)
             self._say(f"{candidate.name}: {failed}")
         return audit

@@ -11,7 +11,7 @@ import pytest
 from duck.audits.next_call import PythonNames, next_calls
 from duck.audits.next_step import is_pushed_away, next_steps, softer_method
 from duck.audits.options import AuditOptions
-from duck.audits.verdict import Audit, Grade, Question, Row, Verdict
+from duck.audits.verdict import Audit, Control, Grade, Question, Row, Verdict
 from duck.cli.audit_command import AuditFlags
 from duck.cli.parsing import parse
 from duck.methods import METHODS
@@ -74,6 +74,26 @@ def test_the_suggested_assurance_keeps_the_number_of_models(
         step for step in next_calls(audit, NAMES, AuditOptions("oracle"), 50) if "assure=" in step
     ]
     assert (f"models={models}" in call) == (expected is not None)
+
+
+@pytest.mark.parametrize("verdict", ["no verdict", "not forgotten"])
+def test_retrained_models_of_another_recipe_are_replaced_and_not_added_to(
+    verdict: Verdict, tmp_path: Path
+) -> None:
+    wrong = {"retrained accuracy": Control("at least 80.0 %", "60.0 %", False)}
+    audit = replace(audit_by(6, verdict), controls=wrong)
+    names = replace(NAMES, retrained="retrained", recipe="result.recipe")
+    calls = next_calls(audit, names, AuditOptions("oracle"), 50)
+    folder = write_run(tmp_path / "run")
+    (stored,) = read_runs([folder])
+    steps = next_steps(stored.run, folder, audit, AuditOptions("oracle"), tmp_path)
+    for first, second, *others in (calls, steps):
+        assert "Give its recipe" in first
+        assert "mean" in second
+        assert bool(others) is (verdict == "not forgotten")
+        assert not any("narrower intervals" in step for step in others)
+    assert "recipe=recipe" in calls[0]
+    assert "retrained=" not in calls[0]
 
 
 def with_grade(question: Question, **changes: Any) -> Audit:

@@ -140,7 +140,7 @@ def test_reference_models_that_are_poor_decide_nothing_and_the_quick_tier_does()
     first = quick(samples_setting(), unlearned, sample_model(0, 4.0), "subject")
     assert first.verdict == "not forgotten"
     audit = judged_samples(unlearned, references=poor)
-    assert not audit.controls[controls.RETRAINED_ACCURACY].passed
+    assert not audit.controls["retrained accuracy"].passed
     assert (audit.verdict, audit.powered) == ("not forgotten", False)
     assert audit.reasons[0] == f"Quick tier: {first.reasons[0]}"
     assert judged_samples(sample_model(51, 0.0), references=poor).verdict == "no verdict"

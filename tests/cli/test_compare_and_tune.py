@@ -184,6 +184,24 @@ def test_trials_before_an_interruption_are_stored(
     assert [path.name for path in Path("kept").iterdir()] == ["original"]
 
 
+def test_a_search_in_which_every_trial_failed_writes_nothing(
+    original: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, duck: Runner
+) -> None:
+    monkeypatch.setattr(NegGrad, "__call__", _failed)
+    words = ["tune neg-grad --run", original, "--classes 3 --budget 2 --objective aus"]
+    err = duck.run(words, code=1).err
+    assert "Every trial failed" in err
+    assert "no memory left" in err
+    printed = duck(words, code=1)
+    assert printed["preset"] is None
+    assert printed["best"] is None
+    assert not list(Path().glob("*.toml"))
+
+
+def _failed(self: NegGrad, model: nn.Module, task: Any) -> nn.Module:
+    raise RuntimeError("no memory left")
+
+
 def _interrupted() -> None:
     raise KeyboardInterrupt
 

@@ -1,6 +1,7 @@
 """Presets by the size of the data, and what a file of `duck tune` may say."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import date
@@ -10,6 +11,7 @@ from typing import Any, get_args
 import pytest
 
 import duck
+from duck.commands.tune import Search, TuneOptions
 from duck.data import load
 from duck.errors import BadInput
 from duck.methods import METHODS
@@ -60,6 +62,41 @@ def test_a_file_of_presets_takes_precedence_for_its_method_data_and_kind(tmp_pat
             BadInput, match=r"\[duck.my.images.tuned.class\], \[scrub.digits.tuned.class\]\."
         ):
             preset(*about, more=file)
+
+
+@pytest.mark.parametrize("method", ["duck-soft", "neg-grad"])
+@pytest.mark.parametrize("start", ["paper", "tuned"])
+def test_a_file_of_tune_gives_exactly_the_settings_of_its_trial(
+    method: str, start: Preset, tmp_path: Path
+) -> None:
+    """Also those that are None, such as duck-soft's target_temperature in its preset `paper`."""
+    first = preset(method, "digits", "class", name=start)
+    trial = Trial(0, settings_in(spaces()[method], first), 0.5, None, None, 0.0)
+    file = tmp_path / "found.toml"
+    search = Search(method, first, TuneOptions(start=start), file, [trial])
+    search.write("class 3", duck.ForgetClasses([3])(load("digits")))
+    for name in get_args(Preset):
+        assert preset(method, "digits", "class", name=name, more=file) == first
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["dukc.digits.tuned.class", "duck.digits.tuend.class", "duck.digits.tuned.clas"],
+)
+def test_a_table_that_no_run_can_use_is_refused_beside_a_valid_one(
+    table: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "found.toml"
+    file.write_text(f"[duck.digits.tuned.class]\nlr = 0.1\n[{table}]\nlr = 0.2\n")
+    with pytest.raises(BadInput, match=rf"found\.toml.*\[{re.escape(table)}\]"):
+        preset("duck", "digits", "class", more=file)
+
+
+def test_a_value_out_of_range_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "found.toml"
+    file.write_text("[duck.digits.tuned.class]\nlr = -0.1\n")
+    with pytest.raises(BadInput, match=r"found\.toml.* lr "):
+        preset("duck", "digits", "class", more=file)
 
 
 def every_preset() -> Iterator[tuple[str, str, Preset, str, dict[str, Any]]]:

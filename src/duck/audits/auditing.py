@@ -36,15 +36,26 @@ class AuditInput:
     coverage: Coverage | None = None
     notes: tuple[str, ...] = ()
     """Further sentences for the reasons of the audit."""
+    requested: int | None = None
+    """The forget samples of the request, if the audit may use a part of them. None: it uses all."""
 
     @property
     def subject(self) -> str:
         """The first sentences of the audit: what was to be forgotten, and by which method."""
-        samples = counted(len(self.scenario.forget), "training sample")
+        used = len(self.scenario.forget)
+        requested = used if self.requested is None else self.requested
+        samples = counted(requested, "training sample")
+        part = "" if requested == used else f" This audit used {used} of them."
         request = f" ({self.request})" if self.request else ""
         method = f" Method: {self.method}." if self.method else ""
-        done = f" Processed or left out: {self.coverage.processed}." if self.coverage else ""
-        return f"To forget: {samples} of {self.scenario.data.name}{request}.{method}{done}"
+        done = ""
+        if self.coverage:
+            # The coverage of a part is that of the part, unless the method left samples out.
+            is_complete = self.coverage.processed == self.coverage.requested == used
+            done = (
+                f" Processed or left out: {requested if is_complete else self.coverage.processed}."
+            )
+        return f"To forget: {samples} of {self.scenario.data.name}{request}.{part}{method}{done}"
 
     def compute_outputs(self, model: nn.Module, name: str) -> ModelOutputs:
         """Return the outputs of a model on all samples of the audit."""
@@ -75,7 +86,16 @@ def run_audit(
         make_setting(inputs.scenario)
         pool = pool_of() if tier == "full" and pool_of is not None else None
         audit = audit_oracle(inputs, references.retrained, pool, references.planted, limits)
-    return replace(audit, limits=limits or Limits())
+    not_tested = (*audit.not_tested, *_earlier_requests(inputs.scenario))
+    return replace(audit, not_tested=not_tested, limits=limits or Limits())
+
+
+def _earlier_requests(scenario: Scenario) -> tuple[str, ...]:
+    """Return a sentence about each earlier request, whose samples an audit does not look at."""
+    return tuple(
+        f"{earlier.request}, forgotten by an earlier request: this audit covers only the last one."
+        for earlier in scenario.earlier
+    )
 
 
 def audit_quick(inputs: AuditInput, limits: Limits | None = None) -> Audit:

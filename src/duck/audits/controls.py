@@ -15,7 +15,7 @@ from duck.audits.judge import Judge, verdict_of
 from duck.audits.memory import PRIMARY
 from duck.audits.outputs import LOWEST, ModelOutputs, Setting, SplitOutputs
 from duck.audits.scores import Array, softmax
-from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, Control, Power
+from duck.audits.verdict import FORGOTTEN, NOT_FORGOTTEN, RETRAINED_ACCURACY, Control, Power
 from duck.runtime import seeded
 
 HEAD_STEPS = 100
@@ -23,7 +23,6 @@ HEAD_DECAY = 1e-5
 SEVERAL = 5
 """With at least this many retrained models, one of them may lie outside."""
 ANY_OTHER = f"any verdict but {FORGOTTEN}"
-RETRAINED_ACCURACY = "retrained accuracy"
 REFERENCE_CONTROLS = frozenset({"retrained", RETRAINED_ACCURACY})
 """Controls of the reference models themselves. Where one fails, these models decide nothing."""
 POWER = 0.8

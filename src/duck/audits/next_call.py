@@ -13,12 +13,15 @@ from duck.audits.next_step import (
     NOTHING_LEFT,
     ONE_SAMPLE,
     OTHER_METHODS,
+    OTHER_PIXELS,
+    OTHER_RECIPE,
     RETRAINED,
     TOO_HARD,
+    has_other_recipe,
     is_pushed_away,
 )
 from duck.audits.options import AuditOptions
-from duck.audits.verdict import DEFAULT_MODELS, FORGOTTEN, NOT_FORGOTTEN, Audit
+from duck.audits.verdict import DEFAULT_MODELS, FORGOTTEN, NOT_FORGOTTEN, Audit, Tier
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,24 @@ class PythonNames:
     """What the arguments are called in a suggested Python call."""
 
     audited: str
-    """The first arguments of duck.audit, with the retrained models that it was given."""
+    """The first arguments of duck.audit, without retrained models."""
     repeated: str
     """The first arguments of duck.forget, for the same request."""
+    retrained: str = ""
+    """The name of the retrained models that duck.audit was given; "" if it was given none."""
     method: str = ""
     """The method that ran; "" where it is not known."""
     softer: str = ""
     """The argument for a method that forgets less strongly; "" where none is known."""
-    retraining: str = "new_model=new_model, recipe=recipe"
-    """The arguments for retraining."""
+    new_model: str = "new_model"
+    """What builds a fresh model."""
+    recipe: str = "recipe"
+    """The recipe of the original."""
+
+    @property
+    def retraining(self) -> str:
+        """The arguments for retraining."""
+        return f"new_model={self.new_model}, recipe={self.recipe}"
 
 
 def next_calls(
@@ -46,18 +58,34 @@ def next_calls(
     samples   the number of forget samples
     """
     is_retrained = names.method == RETRAINED
+    wrong_recipe = _other_recipe(audit, names, options) if has_other_recipe(audit) else []
     if audit.verdict == FORGOTTEN:
         return (NOTHING_LEFT,)
     if samples == 1 and is_retrained:
         return (NEVER_SEEN,)
     if samples == 1 or (audit.verdict == NOT_FORGOTTEN and not is_retrained):
-        return tuple(_forget_calls(audit, names, options, samples))
-    what, tier = COMPARE, "oracle"
+        return (*wrong_recipe, *_forget_calls(audit, names, options, samples))
+    if wrong_recipe:
+        return tuple(wrong_recipe)
+    what = COMPARE
+    tier: Tier = "oracle"
     if audit.tier != "quick":
         what, tier = MORE_MODELS, audit.tier
         options = replace(options, models=2 * max(audit.models, DEFAULT_MODELS // 2))
-    arguments = [names.audited, f'tier="{tier}"', *_arguments(options), names.retraining]
-    return (f"{what}: `duck.audit({', '.join(arguments)})`.",)
+    return (f"{what}: `{_audit_call(replace(options, tier=tier), names)}`.",)
+
+
+def _audit_call(options: AuditOptions, names: PythonNames) -> str:
+    given = [f"retrained={names.retrained}"] if names.retrained else []
+    arguments = [names.audited, *given, f'tier="{options.tier}"', *_arguments(options)]
+    return f"duck.audit({', '.join([*arguments, names.retraining])})"
+
+
+def _other_recipe(audit: Audit, names: PythonNames, options: AuditOptions) -> list[str]:
+    """Return how the model is compared with models of the recipe of the original."""
+    named = replace(names, recipe="recipe", retrained="")  # those known so far are not its own
+    call = _audit_call(replace(options, tier=audit.tier), named)
+    return [f"{OTHER_RECIPE}: `{call}`.", OTHER_PIXELS.format(mean="mean=", std="std=")]
 
 
 def _forget_calls(

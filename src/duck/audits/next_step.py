@@ -13,6 +13,7 @@ from duck.audits.verdict import (
     FORGOTTEN,
     NO_RETAIN_DATA,
     NOT_FORGOTTEN,
+    RETRAINED_ACCURACY,
     Audit,
     Tier,
 )
@@ -33,6 +34,10 @@ NOTHING_LEFT = "Nothing is left to do."
 NEVER_SEEN = f"The model was retrained and never saw the sample. {NOTHING_LEFT}"
 COMPARE = "Compare with retrained models"
 MORE_MODELS = "More retrained models give narrower intervals"
+OTHER_RECIPE = "The retrained models were not trained like the original. Give its recipe"
+OTHER_PIXELS = (
+    "If its pixels were normalised with other values, repeat the request with its {mean} and {std}."
+)
 OTHER_METHODS = {
     "warm-restart": "A short new training cycle",
     ASSURED: "Methods in turn, until one passes this audit",
@@ -107,13 +112,30 @@ def next_steps(
     method = run.experiment.method
     is_retrained = method is not None and METHODS.name_of(method) == RETRAINED
     is_single = run.samples.get("forget") == 1
+    wrong_recipe = _other_recipe() if has_other_recipe(audit) else []
     if audit.verdict == FORGOTTEN or (is_single and is_retrained):
         report = shlex.join(["duck", "report", str(folder), "-o", "report.html"])
         result = NOTHING_LEFT if audit.verdict == FORGOTTEN else NEVER_SEEN
         return (f"{result} A page for others: `{report}`.",)
     if is_single or (audit.verdict == NOT_FORGOTTEN and not is_retrained):
-        return tuple(_Repetition(run, folder, audit, options, original).steps())
-    return tuple(_further_audits(run, folder, audit, options))
+        steps = _Repetition(run, folder, audit, options, original).steps()
+        return (*wrong_recipe, *steps)
+    return tuple(wrong_recipe or _further_audits(run, folder, audit, options))
+
+
+def has_other_recipe(audit: Audit) -> bool:
+    """Return whether the controls show that retrained models were not trained like the original."""
+    control = audit.controls.get(RETRAINED_ACCURACY)
+    return control is not None and not control.passed
+
+
+def _other_recipe() -> list[str]:
+    """Return how a stored run is compared with models of the recipe of its original."""
+    return [
+        f"{OTHER_RECIPE}: train models by it without the forget samples, and name them with "
+        "--retrained.",
+        OTHER_PIXELS.format(mean="--mean", std="--std"),
+    ]
 
 
 def _further_audits(run: Run, folder: Path, audit: Audit, options: AuditOptions) -> list[str]:

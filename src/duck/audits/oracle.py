@@ -35,6 +35,7 @@ from duck.audits.verdict import (
     FORGOTTEN,
     NO_VERDICT,
     NOT_FORGOTTEN,
+    RETRAINED_ACCURACY,
     Audit,
     Control,
     Evidence,
@@ -273,7 +274,7 @@ def _failure(name: str, control: Control) -> str:
             f"Retrained models are judged wrongly: {control.got}. "
             "The audit gives false positives on these data."
         )
-    if name == controls.RETRAINED_ACCURACY:
+    if name == RETRAINED_ACCURACY:
         return (
             f"A retrained model got {control.got}, but {control.expected} were expected (the "
             f"accuracy of the original minus {100 * controls.SHORTFALL:.0f} points). It was not "

@@ -48,11 +48,15 @@ class References:
         if untrained:
             stored = f" and stored in {retraining.store.root}" if retraining.training else ""
             self.display.message(
-                f"{untrained} of {self.count} retrained models are trained now{stored}."
+                f"{untrained} of {self.count} retrained models are to be trained now{stored}."
             )
         with self.display.progress("retrained models") as progress:
             models = retraining(missing, progress, lambda: self.may_train(retraining.seconds))
         self.may_train(retraining.seconds)
+        if len(models) < missing:
+            self.display.message(
+                f"{len(retraining.seconds)} of {untrained} were trained: the time ended."
+            )
         return [*self.given, *models]
 
     @cached_property

@@ -31,6 +31,8 @@ NO_RETAIN_DATA = (
 MODELS = ("original", "unlearned", "retrained")
 DEFAULT_MODELS = 6
 """Retrained models. One more than an interval needs: each of them is judged by five others."""
+RETRAINED_ACCURACY = "retrained accuracy"
+"""The control that retrained models know the retained samples as well as the original does."""
 MARGIN = 0.1
 MAX_ADVANTAGE = 0.05
 MAX_EPSILON = 1.0

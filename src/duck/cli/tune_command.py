@@ -7,7 +7,7 @@ import tyro
 
 from duck.cli import inputs
 from duck.cli.console import CONSOLE, emit, number, percent, print_table, say, write
-from duck.cli.exit_codes import DONE, INTERRUPTED
+from duck.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from duck.cli.parsing import parse
 from duck.commands.tune import Search, TuneOptions, tune_method
 from duck.tuning import Objective, Trial, at_edge
@@ -42,18 +42,21 @@ def main(argv: list[str]) -> int:
     )
     if not search.is_complete:
         ended = f"{len(search.trials)} of {args.tune.budget} trials"
-        say(f"Interrupted after {ended}: their best is written.")
+        written = "nothing" if search.failure else "their best"
+        say(f"Interrupted after {ended}: {written} is written.")
     if args.output.json:
         result = {
             "method": args.method,
-            "best": search.changes,
-            "preset": str(search.file),
+            "best": None if search.failure else search.changes,
+            "preset": None if search.failure else str(search.file),
             "trials": [asdict(trial) for trial in search.trials],
         }
         emit(result)
     else:
         _print_trials(search)
-    return DONE if search.is_complete else INTERRUPTED
+    if not search.is_complete:
+        return INTERRUPTED
+    return FAILED if search.failure else DONE
 
 
 def _print_trials(search: Search) -> None:
@@ -65,6 +68,9 @@ def _print_trials(search: Search) -> None:
     pruned = [str(trial.number) for trial in trials if trial.pruned]
     if pruned:
         write(f"Stopped early, as they could not become the best: trials {', '.join(pruned)}.")
+    if search.failure:
+        say(f"Every trial failed, so no preset is written. The last one: {search.failure}")
+        return
     edges = at_edge(search.name, trials)
     if edges:
         write(

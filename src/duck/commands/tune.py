@@ -18,7 +18,7 @@ from duck.engines import INLINE, Engine
 from duck.errors import BadInput
 from duck.files import check_replaceable, write_text
 from duck.methods.base import Method
-from duck.methods.presets import Preset, preset
+from duck.methods.presets import UNSET, Preset, preset
 from duck.retraining import Retraining
 from duck.runs import check_file_writable
 from duck.runtime import pick_device
@@ -82,7 +82,7 @@ class TuneOptions:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The trials of a search, and the preset that was written."""
+    """The trials of a search, and the preset that was written unless every trial failed."""
 
     name: str
     """The name of the method."""
@@ -99,6 +99,11 @@ class Search:
         return len(self.trials) == self.options.budget
 
     @property
+    def failure(self) -> str:
+        """Why the last trial failed, if every trial failed; else ""."""
+        return (self.trials[-1].error or "") if best(self.trials).error else ""
+
+    @property
     def changes(self) -> Settings:
         """The settings of the best trial that differ from those of the start."""
         return changes(self.method, best(self.trials))
@@ -111,6 +116,9 @@ class Search:
         found = best(self.trials)
         settings = dataclasses.asdict(with_settings(self.method, found.settings))  # type: ignore[call-overload]
         values = {name: value for name, value in settings.items() if value is not None}
+        unset = [name for name, value in settings.items() if value is None]
+        if unset:
+            values[UNSET] = unset
         values["source"] = {
             "from": "search",
             "objective": found.objective,
@@ -137,7 +145,8 @@ def tune_method(
 ) -> Search:
     """Search the settings of a method and write the best as a preset, as `duck tune` does.
 
-    If Ctrl-C interrupts the search after its first trial, the best so far is written.
+    If Ctrl-C interrupts the search after its first trial, the best so far is written. If every
+    trial failed, nothing is written.
 
     forget   the request, the original, and the file of the preset; without an original, one is
              trained
@@ -200,7 +209,8 @@ def tune_method(
     except KeyboardInterrupt:
         if not search.trials:
             raise
-    search.write(describe(request, data.classes), scenarios[0])
+    if not search.failure:
+        search.write(describe(request, data.classes), scenarios[0])
     return search
 
 

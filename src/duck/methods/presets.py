@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from duck.checks import check_settings
 from duck.data import SMALL_IMAGES
 from duck.errors import BadInput
 from duck.files import package_toml, read_toml
 from duck.methods.base import METHODS, Method, check_kind
 from duck.records import structure_input
+from duck.registry import suggest
 from duck.types import Recipe
 
 Preset = Literal["paper", "tuned"]
@@ -21,6 +23,8 @@ RecipeName = Literal["standard", "paper"]
 Origin = Literal["paper", "code", "search", "hand"]
 PresetFile = dict[str, dict[str, dict[str, dict[str, dict[str, Any]]]]]
 """The content of a file of `duck tune`: method -> data -> `tuned` -> kind -> values."""
+UNSET = "unset"
+"""In a file of `duck tune`, the list of the settings that are None. TOML has no such value."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +86,18 @@ def preset(
         return structure_input(_without_source(settings), cls)
     if not has_settings(more, method, data, kind):
         raise missing_settings(more, method, data, kind)
-    settings |= _tables(more)[method, data, kind]
+    values = _tables(more)[method, data, kind]
     try:
-        return structure_input(_without_source(settings), cls)
+        settings |= values | dict.fromkeys(structure_input(values.get(UNSET, []), list[str]))
+        found = structure_input(_without_source(settings), cls)
+        check_settings(found)
+        return found
     except BadInput as error:
         raise BadInput(f"{more}: {error}") from error
 
 
 def _without_source(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name != "source"}
+    return {name: value for name, value in settings.items() if name not in ("source", UNSET)}
 
 
 def sources(
@@ -141,9 +148,25 @@ def _tables(file: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     tables = {}
     for method, by_data in content.items():
         for data, names in by_data.items():
-            for kind, settings in names.get("tuned", {}).items():
-                tables[method, data, kind] = settings
+            for name, by_kind in names.items():
+                for kind, settings in by_kind.items():
+                    _check_table(file, method, data, name, kind)
+                    tables[method, data, kind] = settings
     return tables
+
+
+def _check_table(file: Path, method: str, data: str, name: str, kind: str) -> None:
+    """Raise an error for a table that no run could use."""
+    problem = ""
+    if method not in METHODS:
+        problem = f"There is no method {method!r}. {suggest(method, METHODS)}"
+    elif name != "tuned":
+        problem = f"The preset must be 'tuned', not {name!r}."
+    elif kind not in METHODS[method].scenarios:
+        kinds = " or ".join(repr(known) for known in sorted(METHODS[method].scenarios))
+        problem = f"The kind of {method} must be {kinds}, not {kind!r}."
+    if problem:
+        raise BadInput(f"{file}: the table [{method}.{data}.{name}.{kind}] is not known. {problem}")
 
 
 def default_recipe(
