@@ -79,6 +79,7 @@ Group = Callable[[Task], list[tuple[int, Models]]]
 def main() -> None:
     parser = create_parser(__doc__)
     parser.add_argument("--tasks", nargs="+", default=PARTS, choices=tuple(CIFAR_TASKS))
+    parser.add_argument("--groups", nargs="+", help="only these groups, such as Retrained")
     parser.add_argument("--root", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=RESULTS / "audit-cifar.jsonl")
     parser.add_argument("--limit-minutes", type=float, default=60)
@@ -101,6 +102,8 @@ def run(args: argparse.Namespace) -> None:
             train_all(task)
         for (kind, group), models_of in groups(task).items():
             name = f"{task_name}: {group}"
+            if args.groups and group not in args.groups:
+                continue
             if name in results.done or not results.has_time_for(name):
                 continue
             started_at = time.monotonic()
