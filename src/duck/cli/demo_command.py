@@ -46,7 +46,7 @@ def _print_runs(demo: Demo, out: Path) -> None:
     for request in dict.fromkeys(run.request_text for run in plain):
         duck = by_name[request, "duck"]
         speedup = by_name[request, "retrained"].seconds / duck.seconds
-        write(f"{request}: DUCK took 1/{speedup:.1f} of the time of retraining.")
+        write(f"{request}: DUCK took {100 / speedup:.0f} % of the time of retraining.")
         notes |= dict.fromkeys(duck.notes)
     for note in notes:
         write(note)
